@@ -72,8 +72,13 @@ pub(crate) fn generator(
 }
 
 fn new_lane(secret: Secret) -> Result<Lane> {
-    let made =
-        disk::Creation { at_ns: 0, uid: geteuid().as_raw(), gid: getegid().as_raw(), mode: 0o755 };
+    let made = disk::Creation {
+        at_ns: 0,
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        mode: 0o755,
+        layout: wire::Layout::DEFAULT,
+    };
     let config = Config {
         lane: LaneId(0),
         map: map(),

@@ -109,19 +109,17 @@ impl Backup {
             Err(error) if is_of_medium(&error) => return self.leave_out(name),
             Err(error) => return Err(BackupError::Io(source, error)),
         };
-        let segments = source.with_added_extension("d");
-        let is_single = !segments.exists();
         let now = stamp(&stat);
-        if is_single && self.copied.get(&name) == Some(&now) {
+        if self.copied.get(&name) == Some(&now) {
             return Ok(None);
         }
         let began_at = SystemTime::now();
         let place = self.folder.join(OBJECTS).join(name.path());
-        let copied = copy_object((&source, &stat), &place, &segments);
+        let copied = copy_object((&source, &stat), &place);
         match copied {
             Ok(copied_bytes) => {
                 self.copied.remove(&name);
-                if is_single && !is_racy(&stat, began_at) {
+                if !is_racy(&stat, began_at) {
                     self.copied.insert(name, now);
                 }
                 Ok(Some(copied_bytes))
@@ -239,11 +237,7 @@ pub(crate) fn remove_others(folder: &Path, seen: &HashSet<ObjectName>) -> Result
 
 /// Removes the copy of an object, and what there is of one.
 fn remove_copy(place: &Path) -> Result<(), BackupError> {
-    for removed in [
-        fs::remove_dir_all(place.with_added_extension("d")),
-        fs::remove_file(place.with_added_extension("tmp")),
-        fs::remove_file(place),
-    ] {
+    for removed in [fs::remove_file(place.with_added_extension("tmp")), fs::remove_file(place)] {
         match removed {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -253,27 +247,12 @@ fn remove_copy(place: &Path) -> Result<(), BackupError> {
     Ok(())
 }
 
-fn copy_object(
-    (source, stat): (&Path, &fs::Metadata),
-    place: &Path,
-    segments: &Path,
-) -> io::Result<u64> {
+fn copy_object((source, stat): (&Path, &fs::Metadata), place: &Path) -> io::Result<u64> {
     let mut folders = DirBuilder::new();
     let folders = folders.recursive(true).mode(0o700);
     folders.create(place.parent().unwrap_or(place))?;
     let unfinished = place.with_added_extension("tmp");
-    let mut copied_bytes = copy_sparse(source, &unfinished)?;
-    let to = place.with_added_extension("d");
-    if to.exists() {
-        fs::remove_dir_all(&to)?;
-    }
-    if segments.exists() {
-        folders.create(&to)?;
-        for entry in fs::read_dir(segments)? {
-            let entry = entry?;
-            copied_bytes += copy_sparse(&entry.path(), &to.join(entry.file_name()))?;
-        }
-    }
+    let copied_bytes = copy_sparse(source, &unfinished)?;
     let times = FileTimes::new().set_modified(stat.modified()?);
     File::options().write(true).open(&unfinished)?.set_times(times)?;
     fs::rename(&unfinished, place)?;

@@ -7,11 +7,11 @@ use disk::InodeRow;
 use disk::rows::{Key, ObjectRow, Range, Row};
 use std::fmt;
 use std::io::{self, Write};
-use store::{ObjectName, Reader, ScanControl, StoreError, View};
+use store::{Reader, ScanControl, StoreError, View};
 use wire::{InodeNo, ShardId, Wire};
 
 /// The version of what a dump's lines mean.
-pub const DUMP_VERSION: u32 = 3;
+pub const DUMP_VERSION: u32 = 4;
 
 /// Why there is no dump.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub fn dump(view: &View, to: &mut impl Write) -> Result<u64, DumpError> {
         fs: hex::encode(superblock.fs.0),
         meta_shard_count: superblock.meta_shard_count,
         data_shard_count: superblock.data_shard_count,
+        stripe_unit_bytes: superblock.creation.layout.stripe_unit_bytes,
+        stripe_count: superblock.creation.layout.stripe_count,
         made_at_ns: superblock.creation.at_ns,
         made_uid: superblock.creation.uid,
         made_gid: superblock.creation.gid,
@@ -69,12 +71,12 @@ fn put_object(
     (shard, inode, row): (ShardId, InodeNo, &ObjectRow),
     reader: &Reader<'_>,
 ) -> Result<(), DumpError> {
-    let name = ObjectName { shard_index: shard.index(), inode, stripe_index: 0 };
-    for group in reader.sum_groups(name)? {
-        let sums = reader.sums_of_group(name, group)?;
+    let objects = reader.file_objects(shard, inode)?;
+    for group in reader.sum_groups(objects.first)? {
+        let sums = reader.sums_of_group(objects.first, group)?;
         let found = Group { group, sums, damaged_blocks: Vec::new() };
         if group == 0 {
-            lines.put(&Line::of_object((shard, inode), row, found))?;
+            lines.put(&Line::of_object(&objects, row, found))?;
         } else if !found.sums.0.is_empty() {
             lines.put(&Line::of_group(found))?;
         }

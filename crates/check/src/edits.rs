@@ -5,10 +5,10 @@
 use crate::mend::{Mend, Place};
 use crate::names::number;
 use disk::InodeRow;
-use disk::rows::{DirentRow, Key, Range, Row, ShardRow};
+use disk::rows::{DirentRow, Key, ObjectRow, Range, Row, ShardRow};
 use std::collections::BTreeMap;
 use store::{Reader, ScanControl, StoreError, View};
-use wire::{FileKind, InodeNo, Name, Timestamp, Wire};
+use wire::{FileKind, InodeNo, Name, ShardId, Timestamp, Wire};
 
 /// Inode numbers and places in listings that are left out before those that a repair gives: a client may bring
 /// back changes that were not durable, which have the next ones.
@@ -89,6 +89,15 @@ impl<'v> Edits<'v> {
                     ..row
                 };
                 self.put(&key, &row);
+            }
+            Mend::RecordStripe(name) => {
+                let shard = ShardId::data(name.shard_index);
+                let key = Key::object(shard, name.inode);
+                let row: ObjectRow = self.read(&key)?.unwrap_or_default();
+                let layout = row.layout.unwrap_or(self.view.superblock().creation.layout);
+                self.put(&key, &ObjectRow { layout: Some(layout), ..row });
+                let key = Key::stripe(shard, name.inode, name.stripe_index);
+                self.rows.insert(key.bytes().to_vec(), Some(Vec::new()));
             }
             Mend::MeasureSize(inode) => self.change(*inode, |row| row.size_at_data = true)?,
         }

@@ -75,6 +75,8 @@ pub enum Kind {
     ShardCounts,
     /// An object of an inode that does not exist.
     ObjectWithoutInode,
+    /// A file has an object behind its first that the records do not know.
+    StripeNotRecorded,
     /// Rows of an object that does not exist, and neither does its inode.
     ObjectRowLeft,
     /// An object of an inode whose creation is not durable.
@@ -199,6 +201,9 @@ impl Kind {
             Self::ShardCounts => ("shard-counts", Warning, Repair("set the shard's counts")),
             Self::ObjectWithoutInode => {
                 ("object-without-inode", Warning, Repair("move it to the store's quarantine/"))
+            }
+            Self::StripeNotRecorded => {
+                ("stripe-not-recorded", Damage, Repair("record it: the file has its bytes again"))
             }
             Self::ObjectRowLeft => ("object-row-left", Info, Repair("take the row out")),
             Self::ObjectAhead => {

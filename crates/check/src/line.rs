@@ -7,12 +7,13 @@ use crate::json::{bytes_of, text_and_hex};
 use crate::mend::Place;
 use crate::sums::Group;
 use disk::rows::{DirentRow, Key, ObjectRow, Row, ShardRow};
-use disk::{BLOCK_BYTES, GROUP_BLOCK_COUNT, InodeRow};
+use disk::{BLOCK_BYTES, GROUP_BLOCK_COUNT, InodeRow, Superblock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use store::{FileObjects, ObjectName};
 use wire::{
-    Bytes, Export, FileKind, InodeNo, Name, ShardId, Squash, SquashedIds, Term, Timestamp, Transno,
-    Wire,
+    Bytes, Export, FileKind, InodeNo, Layout, Name, ShardId, Squash, SquashedIds, Term, Timestamp,
+    Transno, Wire,
 };
 
 /// Groups of blocks lie before this one: places in files are below 2^63.
@@ -31,6 +32,8 @@ pub(crate) enum Line {
         fs: String,
         meta_shard_count: u16,
         data_shard_count: u16,
+        stripe_unit_bytes: u64,
+        stripe_count: u16,
         made_at_ns: u64,
         made_uid: u32,
         made_gid: u32,
@@ -68,6 +71,8 @@ pub(crate) enum Line {
         inode: u64,
         size_bytes: u64,
         write_time_ns: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stripes: Option<Stripes>,
         #[serde(default, skip_serializing_if = "String::is_empty")]
         sums_hex: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -177,10 +182,19 @@ pub(crate) struct Inode {
     pub(crate) parent: u64,
     pub(crate) next_cookie: u64,
     pub(crate) entry_count: u64,
-    pub(crate) stripe_unit_bytes: u32,
+    pub(crate) stripe_unit_bytes: u64,
     pub(crate) stripe_count: u16,
     pub(crate) rdev: u32,
     pub(crate) linkable: bool,
+}
+
+/// The objects of a file behind its first.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stripes {
+    pub(crate) stripe_unit_bytes: u64,
+    pub(crate) stripe_count: u16,
+    pub(crate) further: Vec<u32>,
 }
 
 /// What an inode is.
@@ -226,9 +240,12 @@ impl Line {
                 let (kind, version) = (Kind::of(kind), version.0);
                 Self::Entry { dir: dir.0, name, name_hex, inode: inode.0, kind, cookie, version }
             }
-            Row::Listing { .. } | Row::Log { .. } | Row::Object { .. } | Row::Sums { .. } => {
-                return None;
-            }
+            // An object's line has its checksums; its stripes are made as its data needs them.
+            Row::Listing { .. }
+            | Row::Log { .. }
+            | Row::Object { .. }
+            | Row::Sums { .. }
+            | Row::Stripe { .. } => return None,
             Row::Orphan { inode } => Self::Nameless { inode: inode.0 },
             Row::Shard { shard, row } => {
                 let ShardRow { lsn, term, transno, next_count, inode_count } = row;
@@ -249,15 +266,30 @@ impl Line {
     }
 
     /// An object with its first group of checksums.
-    pub(crate) fn of_object(
-        (shard, inode): (ShardId, InodeNo),
-        row: &ObjectRow,
-        group: Group,
-    ) -> Self {
-        let ObjectRow { size_bytes, write_time_ns, first_sum: _ } = *row;
-        let (shard, inode, sums_hex) = (shard.0, inode.0, group.text());
-        let damaged_blocks = group.damaged_blocks;
-        Self::Object { shard, inode, size_bytes, write_time_ns, sums_hex, damaged_blocks }
+    pub(crate) fn of_object(objects: &FileObjects, row: &ObjectRow, group: Group) -> Self {
+        let ObjectRow { size_bytes, write_time_ns, first_sum: _, layout } = *row;
+        let FileObjects { first: ObjectName { shard_index, inode, .. }, further, .. } = objects;
+        let stripes = layout.map(|layout| Stripes {
+            stripe_unit_bytes: layout.stripe_unit_bytes,
+            stripe_count: layout.stripe_count,
+            further: further.clone(),
+        });
+        let (shard, inode) = (ShardId::data(*shard_index).0, inode.0);
+        let (sums_hex, damaged_blocks) = (group.text(), group.damaged_blocks);
+        Self::Object { shard, inode, size_bytes, write_time_ns, stripes, sums_hex, damaged_blocks }
+    }
+
+    /// The objects of an object's line; `None` if it is none, or its values are out of range.
+    pub(crate) fn file_objects(&self) -> Option<FileObjects> {
+        let Self::Object { shard, inode, stripes, .. } = self else { return None };
+        let single = FileObjects::single(ShardId(*shard).index(), InodeNo(*inode));
+        let Some(Stripes { stripe_unit_bytes, stripe_count, further }) = stripes else {
+            return Some(single);
+        };
+        let layout = Layout { stripe_unit_bytes: *stripe_unit_bytes, stripe_count: *stripe_count };
+        let in_order = further.is_sorted_by(|one, next| one < next) && !further.contains(&0);
+        let is_valid = Superblock::can_have(layout) && in_order;
+        is_valid.then(|| FileObjects { layout, further: further.clone(), ..single })
     }
 
     /// A further group of an object's checksums.
@@ -346,6 +378,7 @@ impl Line {
             | Row::Shard { .. }
             | Row::Object { .. }
             | Row::Sums { .. }
+            | Row::Stripe { .. }
             | Row::Log { .. }
             | Row::Export(_) => return None,
         })
@@ -474,8 +507,8 @@ impl Inode {
             parent: row.parent.0,
             next_cookie: row.next_cookie,
             entry_count: row.entry_count,
-            stripe_unit_bytes: row.stripe_unit_bytes,
-            stripe_count: row.stripe_count,
+            stripe_unit_bytes: row.layout.map_or(0, |layout| layout.stripe_unit_bytes),
+            stripe_count: row.layout.map_or(0, |layout| layout.stripe_count),
             rdev: row.rdev,
             linkable: row.linkable,
         }
@@ -483,6 +516,13 @@ impl Inode {
 
     fn row(&self) -> Option<InodeRow> {
         let time = |(secs, nanos): Time| Timestamp { secs, nanos };
+        let layout = match (self.stripe_unit_bytes, self.stripe_count) {
+            (0, 0) => None,
+            (stripe_unit_bytes, stripe_count) => {
+                let layout = Layout { stripe_unit_bytes, stripe_count };
+                Some(layout).filter(Layout::is_valid)?.into()
+            }
+        };
         Some(InodeRow {
             inode: InodeNo(self.inode),
             kind: self.kind.file_kind(),
@@ -501,8 +541,7 @@ impl Inode {
             touched: Transno(self.touched),
             parent: InodeNo(self.parent),
             next_cookie: self.next_cookie,
-            stripe_unit_bytes: self.stripe_unit_bytes,
-            stripe_count: self.stripe_count,
+            layout,
             entry_count: self.entry_count,
             rdev: self.rdev,
             linkable: self.linkable,

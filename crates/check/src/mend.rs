@@ -50,8 +50,10 @@ pub(crate) enum Mend {
     SetShard { shard: ShardId, next_count: u64, inode_count: u64, transno: Transno },
     /// The data shard knows the size.
     MeasureSize(InodeNo),
-    /// Move an object's files aside and take its row out.
+    /// Move an object's file aside.
     Quarantine(ObjectName),
+    /// The records know that there is this object of a file.
+    RecordStripe(ObjectName),
 }
 
 impl Mend {
@@ -75,7 +77,8 @@ impl Mend {
             | Self::UnmarkOrphan(_)
             | Self::SetShard { .. }
             | Self::MeasureSize(_)
-            | Self::Quarantine(_) => false,
+            | Self::Quarantine(_)
+            | Self::RecordStripe(_) => false,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::walk::{Depth, Outcome, Walk};
 use disk::InodeRow;
 use disk::rows::{Key, ObjectRow, Range, Row};
 use std::path::{Path, PathBuf};
-use store::{OBJECTS, ObjectFile, ObjectFiles, ObjectName, StoreError, View};
+use store::{FileObjects, OBJECTS, ObjectFile, ObjectFiles, ObjectName, Reader, StoreError, View};
 use wire::{FileKind, InodeNo, ShardId, Wire};
 
 impl Walk<'_> {
@@ -51,8 +51,9 @@ impl Walk<'_> {
         (shard, inode): (ShardId, InodeNo),
         (row, key): (&ObjectRow, &[u8]),
     ) -> Result<(), StoreError> {
-        let name = ObjectName { shard_index: shard.index(), inode, stripe_index: 0 };
-        let file = files.find(name)?;
+        let objects = self.reader.file_objects(shard, inode)?;
+        let name = objects.first;
+        let file = files.find_all(&objects)?;
         let path = in_store(&name.path());
         if !self.is_file(inode) {
             if file.is_none() && !self.is_ahead(inode)? {
@@ -68,7 +69,7 @@ impl Walk<'_> {
         if let Some((kind, what)) = lack_of(file.as_ref(), row.size_bytes) {
             self.suspect(kind, (Some(inode), None), Some(&path), (what, Mend::Leave));
         } else if file.is_some() && depth == Depth::Contents {
-            self.check_contents(files, name, &path)?;
+            self.check_contents(files, objects, &path)?;
         }
         Ok(())
     }
@@ -76,10 +77,11 @@ impl Walk<'_> {
     fn check_contents(
         &mut self,
         files: &ObjectFiles,
-        name: ObjectName,
+        objects: FileObjects,
         path: &Path,
     ) -> Result<(), StoreError> {
-        let compared = self.reader.compare_contents(files, name)?;
+        let name = objects.first;
+        let compared = self.reader.compare_contents(files, objects)?;
         let tally = Tally {
             block_count: compared.block_count,
             damaged_count: compared.damaged_count,
@@ -94,13 +96,19 @@ impl Walk<'_> {
 
     fn check_file(&mut self, file: &ObjectFile) -> Result<(), StoreError> {
         let name = file.name;
-        let is_place = self.shard_counts.data_shard(name.inode, name.stripe_index)
-            == ShardId::data(name.shard_index);
-        if is_place && self.is_file(name.inode) {
-            return Ok(());
-        }
+        let layout = self.view.superblock().creation.layout;
+        let shard = layout.shard(self.shard_counts, name.inode, name.stripe_index);
+        let is_place = shard == ShardId::data(name.shard_index);
         let path = in_store(&name.path());
         let inode = Some(name.inode);
+        if is_place && self.is_file(name.inode) {
+            if !is_recorded(&self.reader, name)? {
+                let what = format!("{} bytes of a stripe that is not recorded", file.size_bytes);
+                let found = (what, Mend::RecordStripe(name));
+                self.suspect(Kind::StripeNotRecorded, (inode, None), Some(&path), found);
+            }
+            return Ok(());
+        }
         if is_place && self.is_ahead(name.inode)? {
             let what = format!("inode {} was not made durably", number(name.inode));
             self.suspect(Kind::ObjectAhead, (inode, None), Some(&path), (what, Mend::Leave));
@@ -164,7 +172,8 @@ fn is_still_wrong(
     let inode = inode.and_then(|value| InodeRow::decode_all(value).ok());
     let row = reader.get(&Key::object(ShardId::data(name.shard_index), name.inode))?;
     let row = row.and_then(|value| ObjectRow::decode_all(value).ok());
-    let file = files.find(name)?;
+    let objects = reader.file_objects(ShardId::data(name.shard_index), name.inode)?;
+    let file = files.find_all(&objects)?;
     let is_file = inode.is_some_and(|inode| inode.kind == FileKind::File);
     let size_bytes = row.map_or(0, |row| row.size_bytes);
     if matches!(finding.kind, Kind::ObjectMissing | Kind::ObjectShort) {
@@ -173,13 +182,24 @@ fn is_still_wrong(
         return Ok(is_named && size_bytes > 0 && found.is_none_or(|found| found < size_bytes));
     }
     if finding.kind == Kind::ContentsChanged {
-        return Ok(is_file && reader.compare_contents(files, name)?.first.is_some());
+        return Ok(is_file && reader.compare_contents(files, objects)?.first.is_some());
     }
     if finding.kind == Kind::ObjectRowLeft {
         return Ok(!is_file && row.is_some() && file.is_none());
     }
+    let exists = files.find(name)?.is_some();
+    if finding.kind == Kind::StripeNotRecorded {
+        return Ok(is_file && exists && !is_recorded(&reader, name)?);
+    }
     // Files of objects without an inode.
-    Ok(!is_file && file.is_some())
+    Ok(!is_file && exists)
+}
+
+/// Whether the records know that there may be this object of a file.
+fn is_recorded(reader: &Reader<'_>, name: ObjectName) -> Result<bool, StoreError> {
+    let shard = ShardId::data(name.shard_index);
+    let is_first = name.stripe_index == 0;
+    Ok(is_first || reader.get(&Key::stripe(shard, name.inode, name.stripe_index))?.is_some())
 }
 
 fn in_store(path: &Path) -> PathBuf {

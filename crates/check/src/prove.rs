@@ -20,8 +20,8 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
-use store::{OBJECTS, ObjectContents, ObjectFiles, ObjectName};
-use wire::{InodeNo, ShardId};
+use store::{FileObjects, OBJECTS, ObjectContents, ObjectFiles, ObjectName};
+use wire::InodeNo;
 
 /// What is compared.
 pub(crate) struct Copies<'a> {
@@ -132,9 +132,10 @@ impl<W: Write> Proof<'_, W> {
 
     /// Puts an object or a further group of it, behind those that only the copy has; whether it is the next one.
     fn put(&mut self, line: Line, group: Group) -> Result<bool, BackupError> {
-        if let Line::Object { shard, inode, size_bytes, .. } = line {
+        if let Line::Object { size_bytes, .. } = line {
             self.end_object()?;
-            self.open = Some(self.copies.open((ShardId(shard), InodeNo(inode)), size_bytes)?);
+            let Some(objects) = line.file_objects() else { return Ok(false) };
+            self.open = Some(self.copies.open(objects, size_bytes)?);
         }
         self.put_before(group.group)?;
         let Some(open) = self.open.as_mut().filter(|open| group.group >= open.next_group) else {
@@ -169,19 +170,16 @@ impl<W: Write> Proof<'_, W> {
 }
 
 impl Copies<'_> {
-    fn open(
-        &self,
-        (shard, inode): (ShardId, InodeNo),
-        size_bytes: u64,
-    ) -> Result<Open, BackupError> {
-        let name = ObjectName { shard_index: shard.index(), inode, stripe_index: 0 };
-        let mut lack = lack_of(self.objects.find(name)?.as_ref(), size_bytes);
-        if self.unread.contains(&name) {
+    fn open(&self, objects: FileObjects, size_bytes: u64) -> Result<Open, BackupError> {
+        let name = objects.first;
+        let mut lack = lack_of(self.objects.find_all(&objects)?.as_ref(), size_bytes);
+        if objects.names().any(|name| self.unread.contains(&name)) {
             let why = io::Error::from(Errno::IO);
             let what = format!("{size_bytes} bytes are recorded, and the file gives: {why}");
-            lack = lack.map(|(kind, _)| (kind, what));
+            let kind = lack.map_or(Kind::ObjectMissing, |(kind, _)| kind);
+            lack = Some((kind, what));
         }
-        let copy = self.objects.contents(name);
+        let copy = self.objects.contents(objects);
         Ok(Open { name, size_bytes, copy, lack, next_group: 0, tally: Tally::default() })
     }
 }

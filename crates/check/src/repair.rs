@@ -114,19 +114,15 @@ fn choose(outcome: &Outcome) -> Vec<usize> {
     }
 }
 
-/// Moves an object's files to the quarantine. One that a killed repair moved stays where it is.
+/// Moves an object's file to the quarantine. One that a killed repair moved stays where it is.
 fn set_aside(store: &Store, object: ObjectName) -> io::Result<()> {
     let from = store.objects_path().join(object.path());
     let to = store.path().join(QUARANTINE).join(object.path());
     let folder = to.parent().unwrap_or(store.path());
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    for (from, to) in
-        [(from.with_added_extension("d"), to.with_added_extension("d")), (from.clone(), to.clone())]
-    {
-        match fs::rename(&from, &to) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            renamed => renamed?,
-        }
+    match fs::rename(&from, &to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        renamed => renamed?,
     }
     for folder in [folder, from.parent().unwrap_or(store.path())] {
         File::open(folder)?.sync_all()?;

@@ -26,7 +26,7 @@ impl Walk<'_> {
                         walk.check_shard(shard, &row);
                     }
                 }
-                Row::Object { shard, .. } | Row::Sums { shard, .. } => {
+                Row::Object { shard, .. } | Row::Sums { shard, .. } | Row::Stripe { shard, .. } => {
                     walk.has_shard(shard, key);
                 }
                 Row::Prepared { shard, txn, .. } => {

@@ -10,8 +10,8 @@ use crate::line::Line;
 use crate::lines::{LineError, LineReader};
 use crate::paths::Paths;
 use crate::sums::{Damages, Found, Tally, lack_of};
-use disk::BlockSum;
 use disk::rows::{Key, ObjectRow};
+use disk::{BlockSum, Superblock};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use std::io::{self, BufRead, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use store::{
-    ObjectContents, ObjectFiles, ObjectName, RowStore, SEGMENT_BYTES, Shape, Store, StoreError,
+    FileObjects, ObjectContents, ObjectFiles, ObjectName, RowStore, Shape, Store, StoreError,
 };
-use wire::{InodeNo, ShardId, Wire as _};
+use wire::{InodeNo, Layout, ShardId, Wire as _};
 
 /// Rows to be written.
 type Rows = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -98,13 +98,25 @@ pub fn restore(
         }
     }
     let mut lines = LineReader::new(lines);
-    let Some(Line::Dump { version, meta_shard_count, data_shard_count, .. }) = lines.next()? else {
+    let Some(Line::Dump {
+        version,
+        meta_shard_count,
+        data_shard_count,
+        stripe_unit_bytes,
+        stripe_count,
+        ..
+    }) = lines.next()?
+    else {
         return Err(lines.wrong("a dump begins with a line of type dump").into());
     };
     if version != DUMP_VERSION {
         return Err(RestoreError::Version(version));
     }
-    let shape = Shape { meta_shard_count, data_shard_count, ..Shape::default() };
+    let layout = Layout { stripe_unit_bytes, stripe_count };
+    if !Superblock::can_have(layout) {
+        return Err(lines.wrong("no store has such a layout").into());
+    }
+    let shape = Shape { meta_shard_count, data_shard_count, layout, ..Shape::default() };
     let in_range = |count: u16| (1..=0x7fff).contains(&count);
     if !in_range(shape.meta_shard_count) || !in_range(shape.data_shard_count) {
         return Err(lines.wrong("a store has 1 to 32767 shards of either kind").into());
@@ -193,11 +205,20 @@ impl<'a> Objects<'a> {
     /// Makes an object, or compares further blocks of it, and makes the rows; `None` when a value is out of its range.
     fn put(&mut self, line: &Line, rows: &mut Rows) -> Result<Option<()>, RestoreError> {
         let Some(group) = line.group() else { return Ok(None) };
-        if let Line::Object { shard, inode, size_bytes, write_time_ns, .. } = *line {
+        if let Line::Object { shard, inode, size_bytes, write_time_ns, ref stripes, .. } = *line {
+            let Some(objects) = line.file_objects() else { return Ok(None) };
             let (shard, inode) = (ShardId(shard), InodeNo(inode));
-            let open = self.put_file((shard, inode), size_bytes)?;
+            let layout = stripes.as_ref().map(|_| objects.layout);
+            for stripe_index in &objects.further {
+                let key = Key::stripe(shard, inode, *stripe_index);
+                rows.insert(key.bytes().to_vec(), Some(Vec::new()));
+            }
+            if size_bytes > 0 && !objects.names().any(|name| name == objects.last(size_bytes)) {
+                return Ok(None);
+            }
+            let open = self.put_file(objects, size_bytes)?;
             let first_sum = open.copy.as_ref().map(|_| group.sums.at(0)).unwrap_or_default();
-            let row = ObjectRow { size_bytes, write_time_ns, first_sum };
+            let row = ObjectRow { size_bytes, write_time_ns, first_sum, layout };
             rows.insert(Key::object(shard, inode).bytes().to_vec(), Some(row.to_bytes()));
             self.open = Some(open);
         }
@@ -233,81 +254,54 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// Makes an object's files.
-    fn put_file(
-        &mut self,
-        (shard, inode): (ShardId, InodeNo),
-        size_bytes: u64,
-    ) -> Result<Open, RestoreError> {
-        let name = ObjectName { shard_index: shard.index(), inode, stripe_index: 0 };
+    /// Makes a file's objects.
+    fn put_file(&mut self, objects: FileObjects, size_bytes: u64) -> Result<Open, RestoreError> {
+        let (name, shard) = (objects.first, ShardId::data(objects.first.shard_index));
         let (tally, unmarked) = (Tally::default(), Tally::default());
         let mut open = Open { name, shard, copy: None, lack: None, tally, unmarked };
         self.restored.object_count += u64::from(size_bytes > 0);
-        let place = self.to.join(name.path());
+        // All stripes of a file lie in one folder.
         if size_bytes > 0
-            && let Some(folder) = place.parent()
+            && let Some(folder) = self.to.join(name.path()).parent()
         {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
             made.map_err(io(folder))?;
         }
         let Contents::Objects(source) = self.contents else {
             if size_bytes > 0 {
-                put_zeros(&place, size_bytes).map_err(io(&place))?;
+                self.put_zeros(&objects, size_bytes)?;
             }
             return Ok(open);
         };
-        open.copy = Some(ObjectFiles::new(self.to.clone()).contents(name));
-        let file = ObjectFiles::new(source.folder.to_owned()).find(name)?;
-        open.lack = lack_of(file.as_ref(), size_bytes);
-        if size_bytes > 0 && file.is_some() {
-            self.restored.copied_bytes += copy_object(&source.folder.join(name.path()), &place)?;
+        let from = ObjectFiles::new(source.folder.to_owned());
+        open.lack = lack_of(from.find_all(&objects)?.as_ref(), size_bytes);
+        for name in objects.names().filter(|_| size_bytes > 0) {
+            if from.find(name)?.is_some() {
+                let (source, place) = (source.folder.join(name.path()), self.to.join(name.path()));
+                self.restored.copied_bytes += copy_sparse(&source, &place).map_err(io(&place))?;
+            }
         }
         if open.lack.is_some() {
-            put_zeros(&place, size_bytes).map_err(io(&place))?;
+            self.put_zeros(&objects, size_bytes)?;
         }
+        open.copy = Some(ObjectFiles::new(self.to.clone()).contents(objects));
         Ok(open)
     }
-}
 
-/// Copies an object's files; how many bytes.
-fn copy_object(source: &Path, place: &Path) -> Result<u64, RestoreError> {
-    let mut copied_bytes = copy_sparse(source, place).map_err(io(place))?;
-    let segments = source.with_added_extension("d");
-    if segments.is_dir() {
-        let folder = place.with_added_extension("d");
-        DirBuilder::new().mode(0o700).create(&folder).map_err(io(&folder))?;
-        for entry in fs::read_dir(&segments).map_err(io(&segments))? {
-            let entry = entry.map_err(io(&segments))?;
-            let to = folder.join(entry.file_name());
-            copied_bytes += copy_sparse(&entry.path(), &to).map_err(io(&to))?;
-        }
+    /// Makes a file as long as it is recorded, by its last object; what there is of it stays, the
+    /// rest reads as zeros.
+    fn put_zeros(&self, objects: &FileObjects, size_bytes: u64) -> Result<(), RestoreError> {
+        let place = self.to.join(objects.last(size_bytes).path());
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&place);
+        let (_, last_bytes) = objects.layout.last(size_bytes);
+        file.and_then(|file| file.set_len(last_bytes)).map_err(io(&place))
     }
-    Ok(copied_bytes)
 }
 
 fn io(place: &Path) -> impl FnOnce(io::Error) -> RestoreError {
     let place = place.to_owned();
     move |error| RestoreError::Io(place, error)
-}
-
-/// Makes an object as long as it is recorded; what there is of it stays, the rest reads as zeros.
-fn put_zeros(place: &Path, size_bytes: u64) -> io::Result<()> {
-    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(place)?;
-    file.set_len(size_bytes.min(SEGMENT_BYTES))?;
-    if size_bytes > SEGMENT_BYTES {
-        put_last_segment(place, size_bytes)?;
-    }
-    Ok(())
-}
-
-/// The last segment says where an object ends.
-fn put_last_segment(place: &Path, size_bytes: u64) -> io::Result<()> {
-    let folder = place.with_added_extension("d");
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-    let segment_no = (size_bytes - 1) / SEGMENT_BYTES;
-    let place = folder.join(format!("{segment_no:x}"));
-    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(place)?;
-    file.set_len(size_bytes - segment_no * SEGMENT_BYTES)
 }
 
 /// Makes all of the file system that a folder is on durable.

@@ -48,12 +48,10 @@ pub enum Frame<'a> {
     Same(ObjectName),
     /// This round has seen an object, and sends it.
     Object(ObjectHead),
-    /// A file of the object begins.
-    File(FileHead),
-    /// Bytes of that file.
+    /// Bytes of that object.
     Data {
-        /// Where in the file.
-        file_offset: u64,
+        /// Where in the object.
+        object_offset: u64,
         /// The bytes.
         bytes: &'a [u8],
     },
@@ -83,15 +81,8 @@ pub struct ObjectHead {
     pub mtime_secs: i64,
     /// Nanoseconds of that.
     pub mtime_nanos: u32,
-}
-
-/// A file of an object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FileHead {
-    /// Which of its further files; `None`: the first one.
-    pub segment_no: Option<u64>,
     /// Its length. Where no bytes are sent is a hole.
-    pub file_bytes: u64,
+    pub object_bytes: u64,
 }
 
 /// Why a stream cannot be read.
@@ -119,7 +110,6 @@ impl<'a> Frame<'a> {
             Self::Round => 7,
             Self::Same(_) => 8,
             Self::Object(_) => 9,
-            Self::File(_) => 10,
             Self::Data { .. } => 11,
             Self::Whole => 12,
             Self::Removed => 13,
@@ -144,18 +134,14 @@ impl<'a> Frame<'a> {
             Self::Looked(count) => to.extend_from_slice(&count.to_le_bytes()),
             Self::Hold | Self::Release | Self::Round | Self::Whole | Self::Removed => {}
             Self::Same(name) | Self::Unread(name) => put_name(name, to),
-            Self::Object(ObjectHead { name, mtime_secs, mtime_nanos }) => {
+            Self::Object(ObjectHead { name, mtime_secs, mtime_nanos, object_bytes }) => {
                 put_name(name, to);
                 to.extend_from_slice(&mtime_secs.to_le_bytes());
                 to.extend_from_slice(&mtime_nanos.to_le_bytes());
+                to.extend_from_slice(&object_bytes.to_le_bytes());
             }
-            Self::File(FileHead { segment_no, file_bytes }) => {
-                to.push(segment_no.is_some().into());
-                to.extend_from_slice(&segment_no.unwrap_or(0).to_le_bytes());
-                to.extend_from_slice(&file_bytes.to_le_bytes());
-            }
-            Self::Data { file_offset, bytes } => {
-                to.extend_from_slice(&file_offset.to_le_bytes());
+            Self::Data { object_offset, bytes } => {
+                to.extend_from_slice(&object_offset.to_le_bytes());
                 to.extend_from_slice(bytes);
             }
             Self::End { code, line } => {
@@ -198,19 +184,10 @@ impl<'a> Frame<'a> {
                 let name = from.name()?;
                 let mtime_secs = i64::from_le_bytes(from.take()?);
                 let mtime_nanos = u32::from_le_bytes(from.take()?);
-                Self::Object(ObjectHead { name, mtime_secs, mtime_nanos })
+                let object_bytes = from.u64()?;
+                Self::Object(ObjectHead { name, mtime_secs, mtime_nanos, object_bytes })
             }
-            10 => {
-                let is_further = match u8::from_le_bytes(from.take()?) {
-                    0 => false,
-                    1 => true,
-                    _ => return None,
-                };
-                let segment_no = from.u64()?;
-                let segment_no = is_further.then_some(segment_no);
-                Self::File(FileHead { segment_no, file_bytes: from.u64()? })
-            }
-            11 => Self::Data { file_offset: from.u64()?, bytes: from.rest() },
+            11 => Self::Data { object_offset: from.u64()?, bytes: from.rest() },
             12 => Self::Whole,
             13 => Self::Removed,
             14 => Self::Metadata(from.rest()),

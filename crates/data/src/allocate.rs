@@ -4,10 +4,11 @@
 //! a fence for later changes until its record is durable. So it is never replayed, and no replayed
 //! write precedes an acknowledged one.
 
-use crate::object::Effect;
+use crate::object::{Effect, Object};
 use crate::unstable::ByteAccess;
 use crate::work::InFlight;
 use crate::{Answer, Outcome, Shards, Token};
+use core::ops::Bound;
 use disk::ContentsChange;
 use interface::{Errno, ObjectAction, Ticket, Turn};
 use wire::{Allocation, ClientUuid, InodeNo, Status, Transno};
@@ -61,16 +62,9 @@ impl Shards {
         };
         let (answer, transno, place_no, change_no) = (Answer::Empty, Transno(0), 0, 0);
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
-        let object = object.name;
         let ticket = self.ticket(InFlight::Reshape { inode, effect, size_bytes });
-        turn.act(ObjectAction::Allocate {
-            ticket,
-            object,
-            object_offset,
-            range_bytes,
-            allocation,
-            keep_size,
-        });
+        let range = object_offset..end;
+        self.allocate_objects(turn, (inode, ticket), range, (allocation, keep_size));
     }
 
     pub(crate) fn begin_seek(&mut self, turn: &mut Turn<'_>, inode: InodeNo, seeking: &Seeking) {
@@ -90,8 +84,38 @@ impl Shards {
         };
         let shown = object.unstable.depends(&touch).foreign;
         object.running_count += 1;
-        let object = object.name;
-        let ticket = self.ticket(InFlight::Seek { inode, token, shown });
+        self.seek_on(turn, (inode, hole), (token, shown), object_offset);
+    }
+
+    /// Seeks in the object of an offset, and in those behind it. What an object lacks is a hole.
+    fn seek_on(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, hole): (InodeNo, bool),
+        (token, shown): (Token, Transno),
+        file_offset: u64,
+    ) {
+        let layout = self.layout(inode);
+        let Some(object) = self.objects.get(&inode) else { return };
+        let mut stripe_index = layout.stripe(file_offset);
+        let mut object_offset = file_offset - layout.start(stripe_index);
+        if self.is_striped(inode) {
+            let has = |index: u32| object.stripe_bytes.get(&index).copied().unwrap_or(0);
+            if hole && object_offset >= has(stripe_index) {
+                let result = Ok(Answer::Sought(file_offset.min(object.size_bytes())));
+                return self.sought(turn, inode, (token, shown), result);
+            }
+            if !hole && object_offset >= has(stripe_index) {
+                let behind = (Bound::Excluded(stripe_index), Bound::Unbounded);
+                let mut next = object.stripe_bytes.range(behind).filter(|(_, bytes)| **bytes > 0);
+                let Some((next, _)) = next.next() else {
+                    return self.sought(turn, inode, (token, shown), Err(Status::NoDevice));
+                };
+                (stripe_index, object_offset) = (*next, 0);
+            }
+        }
+        let object = self.object_name(inode, stripe_index);
+        let ticket = self.ticket(InFlight::Seek { inode, token, shown, stripe_index, hole });
         turn.act(ObjectAction::Seek { ticket, object, object_offset, hole });
     }
 
@@ -102,14 +126,36 @@ impl Shards {
         ticket: Ticket,
         result: Result<Option<u64>, Errno>,
     ) {
-        let Some(InFlight::Seek { inode, token, shown }) = self.in_flight.remove(&ticket.0) else {
+        let Some(InFlight::Seek { inode, token, shown, stripe_index, hole }) =
+            self.in_flight.remove(&ticket.0)
+        else {
             return;
         };
+        let layout = self.layout(inode);
+        let behind = layout.start(stripe_index).saturating_add(layout.stripe_unit_bytes);
+        let size_bytes = self.objects.get(&inode).map_or(0, Object::size_bytes);
+        let has_more = behind < size_bytes;
         let result = match result {
-            Ok(Some(file_offset)) => Ok(Answer::Sought(file_offset)),
-            Ok(None) => Err(Status::NoDevice),
+            // The end of a whole object is no hole of the file.
+            Ok(Some(at)) if !(hole && has_more && at >= layout.stripe_unit_bytes) => {
+                Ok(Answer::Sought(layout.start(stripe_index) + at))
+            }
+            Ok(_) if has_more => {
+                return self.seek_on(turn, (inode, hole), (token, shown), behind);
+            }
+            Ok(_) => Err(Status::NoDevice),
             Err(errno) => Err(errno.status()),
         };
+        self.sought(turn, inode, (token, shown), result);
+    }
+
+    fn sought(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        (token, shown): (Token, Transno),
+        result: Result<Answer, Status>,
+    ) {
         self.outcomes.push_back(Outcome::Answered { token, result, shown });
         self.ran(turn, inode);
     }

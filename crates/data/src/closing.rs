@@ -1,7 +1,7 @@
 //! Restores the checksums of touched blocks when their object is quiet: they are computed from the
 //! disk and recorded. A write in the meantime invalidates the result.
 
-use crate::integrity::{ask_sums, damage_of};
+use crate::integrity::damage_of;
 use crate::object::Object;
 use crate::sums::SumEntry;
 use crate::work::InFlight;
@@ -72,7 +72,8 @@ impl Shards {
     }
 
     fn close_first(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        let block_bytes = self.block_bytes();
+        let (block_bytes, layout) = (self.block_bytes(), self.layout(inode));
+        let is_striped = self.is_striped(inode);
         let Some(object) = self.objects.get_mut(&inode) else { return };
         let Some((region, stamp)) =
             object.blocks.open.first_key_value().map(|(number, region)| (*number, region.stamp))
@@ -81,12 +82,15 @@ impl Shards {
         };
         let size_bytes = object.size_bytes();
         let touched = object.blocks.touched(region).map(|block| {
-            let left_bytes = size_bytes.saturating_sub(block * block_bytes).min(block_bytes);
+            let start = block * block_bytes;
+            let mut left_bytes = size_bytes.saturating_sub(start).min(block_bytes);
+            if is_striped {
+                left_bytes = left_bytes.min(object.held_bytes(layout, start));
+            }
             (block, u32::try_from(left_bytes).unwrap_or(u32::MAX))
         });
         let blocks: Vec<(u64, u32)> = touched.filter(|(_, bytes)| *bytes > 0).collect();
         object.blocks.closing = true;
-        let name = object.name;
         let sums = self.sums.entry(inode).or_default();
         let unverified = |block: u64| sums.get(block).filter(|entry| !entry.is_verified());
         let checks: Vec<(u64, BlockSum)> = blocks
@@ -100,7 +104,7 @@ impl Shards {
         let mut ranges = closing.blocks.clone();
         ranges.extend(closing.checks.iter().map(|(block, sum)| (*block, sum.covered_bytes)));
         let ticket = self.ticket(InFlight::Close(closing));
-        ask_sums(turn, (ticket, name), &ranges, block_bytes);
+        self.sum_objects(turn, (inode, ticket), &ranges);
     }
 
     pub(crate) fn on_closed(

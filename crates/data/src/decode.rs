@@ -1,12 +1,12 @@
 //! Decodes and checks requests, one function for each operation.
 
-use crate::DataRequest;
 use crate::allocate::{Allocating, Seeking};
 use crate::list::{ReadingList, WritingList};
-use crate::request::{Glimpsing, QueuedOp, SIZE_BYTES_MAX, bulk_bytes};
+use crate::request::{Glimpsing, QueuedOp, bulk_bytes};
+use crate::{DataConfig, DataRequest};
 use wire::{
-    Allocation, BULK_BYTES_MAX, ClearPrivileges, DecodeError, Executor, InodeNo, Map, Op,
-    ProtocolError, Status, Wire,
+    Allocation, BULK_BYTES_MAX, ClearPrivileges, DecodeError, Executor, InodeNo, Op, ProtocolError,
+    Status, Wire,
 };
 
 /// A decoded request.
@@ -25,11 +25,15 @@ impl Decoded {
 }
 
 /// Decodes a request. Its buffer is still the caller's if this fails.
-pub(crate) fn decode(request: &DataRequest<'_>, map: &Map) -> Result<Decoded, DecodeError> {
+pub(crate) fn decode(
+    request: &DataRequest<'_>,
+    config: &DataConfig,
+) -> Result<Decoded, DecodeError> {
+    let size_bytes_max = config.layout.file_bytes_max();
     macro_rules! dispatch {
         ($($op:ident $module:ident;)*) => {
             match request.op {
-                $(Op::$op => $module(request)?,)*
+                $(Op::$op => $module(request, size_bytes_max)?,)*
                 other => {
                     assert!(other.row().executor != Executor::Data, "the table has all of them");
                     return Err(DecodeError::ProtocolError(ProtocolError::Route));
@@ -40,16 +44,16 @@ pub(crate) fn decode(request: &DataRequest<'_>, map: &Map) -> Result<Decoded, De
     let decoded = wire::data_operations!(dispatch);
     // The object must be of the requested shard, and its inode number possible.
     let inode = decoded.inode;
-    if map.data_shard(inode, 0) != request.shard || inode.count() == 0 {
+    if config.map.data_shard(inode, 0) != request.shard || inode.count() == 0 {
         return Err(DecodeError::ProtocolError(ProtocolError::Route));
     }
     Ok(decoded)
 }
 
-fn read(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+fn read(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
     let wire::Read { inode, file_offset, read_bytes, accesses, .. } =
         wire::Read::decode_all(request.body)?;
-    if file_offset > SIZE_BYTES_MAX {
+    if file_offset > size_bytes_max {
         return Err(DecodeError::Status(Status::Invalid));
     }
     if read_bytes > BULK_BYTES_MAX {
@@ -61,27 +65,27 @@ fn read(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
     Ok(Decoded::new(inode, pending))
 }
 
-fn read_list(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+fn read_list(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
     let wire::ReadList { inode, pieces, accesses } = wire::ReadList::decode_all(request.body)?;
     let DataRequest { token, client, .. } = *request;
     let reading = ReadingList { token, client, pieces, accesses, compared: false };
     Ok(Decoded::new(inode, QueuedOp::ReadList(reading)))
 }
 
-fn glimpse(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+fn glimpse(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
     let wire::Glimpse { inode } = wire::Glimpse::decode_all(request.body)?;
     let DataRequest { token, client, .. } = *request;
     Ok(Decoded::new(inode, QueuedOp::Glimpse(Glimpsing { token, durable: false, client })))
 }
 
-fn seek(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+fn seek(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
     let wire::Seek { inode, file_offset, hole } = wire::Seek::decode_all(request.body)?;
     let DataRequest { token, client, .. } = *request;
     let seeking = Seeking { token, client, object_offset: file_offset, hole };
     Ok(Decoded::new(inode, QueuedOp::Seek(seeking)))
 }
 
-fn write(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+fn write(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
     let wire::Write { inode, file_offset, append, clears, .. } =
         wire::Write::decode_all(request.body)?;
     let DataRequest { token, client, bulk, .. } = *request;
@@ -89,17 +93,20 @@ fn write(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
         return Ok(Decoded { inode, pending: QueuedOp::Append { token, bulk, client }, clears });
     }
     let end = file_offset.checked_add(u64::from(bulk_bytes(bulk)));
-    if end.is_none_or(|end| end > SIZE_BYTES_MAX) {
+    if end.is_none_or(|end| end > size_bytes_max) {
         return Err(DecodeError::Status(Status::TooLarge));
     }
     let pending = QueuedOp::Write { token, object_offset: file_offset, bulk, client };
     Ok(Decoded { inode, pending, clears })
 }
 
-fn write_list(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+fn write_list(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
     let wire::WriteList { inode, pieces, clears } = wire::WriteList::decode_all(request.body)?;
     if pieces.total_bytes() != bulk_bytes(request.bulk) {
         return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
+    }
+    if pieces.end() > size_bytes_max {
+        return Err(DecodeError::Status(Status::TooLarge));
     }
     if pieces.overlap() {
         return Err(DecodeError::Status(Status::Invalid));
@@ -109,19 +116,19 @@ fn write_list(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
     Ok(Decoded { inode, pending, clears })
 }
 
-fn truncate(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+fn truncate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
     let wire::Truncate { inode, size_bytes, .. } = wire::Truncate::decode_all(request.body)?;
-    if size_bytes > SIZE_BYTES_MAX {
+    if size_bytes > size_bytes_max {
         return Err(DecodeError::Status(Status::TooLarge));
     }
     let DataRequest { token, client, .. } = *request;
     Ok(Decoded::new(inode, QueuedOp::Truncate { token, size_bytes, client }))
 }
 
-fn allocate(request: &DataRequest<'_>) -> Result<Decoded, DecodeError> {
+fn allocate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
     let wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears } =
         wire::Allocate::decode_all(request.body)?;
-    let end = file_offset.checked_add(range_bytes).filter(|end| *end <= SIZE_BYTES_MAX);
+    let end = file_offset.checked_add(range_bytes).filter(|end| *end <= size_bytes_max);
     if end.is_none() {
         return Err(DecodeError::Status(Status::TooLarge));
     }

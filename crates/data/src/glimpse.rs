@@ -4,7 +4,7 @@ use crate::request::Glimpsing;
 use crate::unstable::ByteAccess;
 use crate::work::{InFlight, NOTHING};
 use crate::{Answer, Outcome, Shards};
-use interface::{Errno, ObjectAction, ObjectStat, Turn};
+use interface::{Errno, ObjectStat, Turn};
 use wire::{Contents, InodeNo};
 
 impl Shards {
@@ -21,9 +21,9 @@ impl Shards {
             return self.tell_contents(inode, glimpsing, contents);
         }
         object.running_count += 1;
-        let (change_no, object) = (object.change_no, object.name);
+        let change_no = object.change_no;
         let ticket = self.ticket(InFlight::Glimpse { inode, glimpsing, change_no });
-        turn.act(ObjectAction::Stat { ticket, object });
+        self.stat_objects(turn, inode, ticket);
     }
 
     pub(crate) fn on_glimpsed(

@@ -3,6 +3,7 @@
 
 use crate::Shards;
 use crate::closing::Closing;
+use crate::fan_out::StepResult;
 use crate::list::places_of;
 use crate::object::Object;
 use crate::reading::read_by;
@@ -14,10 +15,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 use disk::{BlockSum, Change, ContentsChange, REGION_BLOCK_COUNT};
-use interface::{
-    Errno, Object as ObjectName, ObjectAction, ObjectStat, Span, SumRange, Ticket, Turn,
-};
-use wire::{Allocation, InodeNo, Rule, Status, Transno, Wire, Writer};
+use interface::{Errno, ObjectStat, Span, Ticket, Turn};
+use wire::{Allocation, InodeNo, Rule, Status, Transno, Wire};
 
 /// Shortest time between two reports of a damaged block.
 const REPORT_MS: u64 = 60_000;
@@ -109,17 +108,17 @@ impl Shards {
             return false;
         }
         object.stat_running = true;
-        let name = object.name;
-        self.verify(turn, name, Verifying { inode, read: None, blocks });
+        self.verify(turn, Verifying { inode, read: None, blocks });
         true
     }
 
-    pub(crate) fn verify(&mut self, turn: &mut Turn<'_>, object: ObjectName, verifying: Verifying) {
+    pub(crate) fn verify(&mut self, turn: &mut Turn<'_>, verifying: Verifying) {
+        let inode = verifying.inode;
         let blocks = verifying.blocks.iter();
         let ranges: Vec<(u64, u32)> =
             blocks.map(|(block, sum)| (*block, sum.covered_bytes)).collect();
         let ticket = self.ticket(InFlight::Verify(verifying));
-        ask_sums(turn, (ticket, object), &ranges, self.block_bytes());
+        self.sum_objects(turn, (inode, ticket), &ranges);
     }
 
     /// A write to these ranges of an object begins.
@@ -201,6 +200,9 @@ impl Shards {
         match in_flight {
             Some(InFlight::Verify(verifying)) => self.on_verified(turn, verifying, found),
             Some(InFlight::Close(closing)) => self.on_closed(turn, &closing, found),
+            Some(InFlight::Step { fan_out_no }) => {
+                self.on_step(turn, fan_out_no, (ticket, StepResult::Sums(found, from_disk)));
+            }
             Some(
                 InFlight::Read { .. }
                 | InFlight::ReadList { .. }
@@ -283,20 +285,19 @@ impl Shards {
         &mut self,
         turn: &Turn<'_>,
         inode: InodeNo,
-        (object_offset, damage): (u64, Damage),
+        (file_offset, damage): (u64, Damage),
     ) {
         let now = turn.now.mono;
         self.reports.retain(|_, at| at.after_ms(REPORT_MS) > now);
         if self.reports.len() >= REPORT_COUNT_MAX {
             self.reports.clear();
         }
-        let is_new = !self.reports.contains_key(&(inode, object_offset));
+        let is_new = !self.reports.contains_key(&(inode, file_offset));
         if is_new {
-            self.reports.insert((inode, object_offset), now);
+            self.reports.insert((inode, file_offset), now);
         }
-        let Some(object) = self.objects.get(&inode) else { return };
-        let object = object.name;
-        self.outcomes.push_back(Outcome::Damaged { object, object_offset, damage, is_new });
+        let object = self.object_at(inode, file_offset);
+        self.outcomes.push_back(Outcome::Damaged { object, file_offset, damage, is_new });
     }
 
     /// The size of an object whose file was found shorter than its checksums cover.
@@ -326,7 +327,7 @@ impl Shards {
 /// Whether the first queued operation of an object may change it once its checksums are removed.
 /// One that cuts a range off keeps them until the reads before it have ended, which may compare
 /// them.
-fn may_open(object: &Object) -> bool {
+pub(crate) fn may_open(object: &Object) -> bool {
     let known = object.stat.is_some() && !object.doubtful && !object.stat_running;
     let cuts = object.queue.front().is_some_and(|front| cut_by(front, object).is_some());
     let alone = object.running_count == 0 || !cuts;
@@ -345,7 +346,7 @@ pub(crate) fn must_wait(object: &Object) -> bool {
 }
 
 /// The ranges that an operation will write.
-fn written_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>> {
+pub(crate) fn written_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>> {
     let range = |from: u64, bytes: u32| from..from.saturating_add(u64::from(bytes));
     let one = |from: u64, bytes: u32| core::iter::once(range(from, bytes)).collect();
     let all = |places: Vec<(u64, u64)>| places.into_iter().map(|(from, until)| from..until);
@@ -360,7 +361,8 @@ fn written_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>> {
             | ContentsChange::Allocate { .. }
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsRemoved { .. } => Vec::new(),
+            | ContentsChange::SumsRemoved { .. }
+            | ContentsChange::Stripe { .. } => Vec::new(),
         },
         QueuedOp::Read { .. }
         | QueuedOp::ReadList(_)
@@ -401,23 +403,6 @@ pub(crate) fn damage_of(expected: BlockSum, found: BlockSum) -> Damage {
         return Damage::Missing;
     }
     Damage::Changed { expected: expected.crc32c, found: found.crc32c }
-}
-
-/// Requests the checksums of blocks' first bytes.
-pub(crate) fn ask_sums(
-    turn: &mut Turn<'_>,
-    (ticket, object): (Ticket, ObjectName),
-    blocks: &[(u64, u32)],
-    block_bytes: u64,
-) {
-    let ranges = turn.arena.write(|out| {
-        let mut to = Writer::new(out);
-        for (block, range_bytes) in blocks {
-            let object_offset = block * block_bytes;
-            to.write(&SumRange { object_offset, range_bytes: *range_bytes });
-        }
-    });
-    turn.act(ObjectAction::Sums { ticket, object, ranges });
 }
 
 /// Decodes the checksums of [`interface::ObjectEvent::Sums`].

@@ -12,9 +12,10 @@ use crate::shards::release;
 use crate::work::InFlight;
 use crate::{Answer, Outcome, Shards, Token};
 use alloc::vec::Vec;
+use core::ops::Range;
 use disk::ContentsChange;
 use interface::{Action, Bulk, Errno, NO_MAC, ObjectAction, Turn};
-use wire::{ClientUuid, InodeNo, Piece, Pieces, Status, Transno, Wire, Writer, Written};
+use wire::{ClientUuid, InodeNo, Piece, Pieces, Status, Transno, Written};
 
 /// A list read request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,6 +58,11 @@ pub(crate) fn places_of(pieces: &Pieces) -> Vec<(u64, u64)> {
     places
 }
 
+/// The ranges of pieces, in the order of their bytes.
+fn ranges_of(pieces: &Pieces) -> Vec<Range<u64>> {
+    pieces.iter().map(|piece| piece.file_offset..piece.end()).collect()
+}
+
 impl Shards {
     pub(crate) fn begin_read_list(
         &mut self,
@@ -77,13 +83,11 @@ impl Shards {
             return self.outcomes.push_back(Outcome::Answered { token, result, shown });
         }
         object.running_count += 1;
-        let object = object.name;
         let list_bytes = within.total_bytes();
         let only_cached = cached.is_some();
         let in_flight = InFlight::ReadList { inode, token, shown, size_bytes, list_bytes, cached };
         let ticket = self.ticket(in_flight);
-        let pieces = turn.arena.write(|out| within.joined().encode(&mut Writer::new(out)));
-        turn.act(ObjectAction::ReadList { ticket, object, pieces, only_cached });
+        self.read_ranges(turn, (inode, ticket), &ranges_of(&within.joined()), only_cached);
     }
 
     /// The outcome of a list read. The object's size was known, so all bytes must be present.
@@ -135,15 +139,21 @@ impl Shards {
         self.begin_places(turn, inode, &changed_places(&effect.change));
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         object.exclusive = true;
-        let object = object.name;
         let ContentsChange::WriteList { pieces, .. } = &effect.change else {
             panic!("{:?} is no list", effect.change)
         };
         let pieces = pieces.joined();
         self.list_count += 1;
         let list_no = self.list_count;
-        let left_count = pieces.count();
+        let is_striped = self.is_striped(inode);
+        let left_count = if is_striped { 1 } else { pieces.count() };
         self.writing.insert(list_no, Writing { inode, effect, left_count, result: Ok(()) });
+        if is_striped {
+            let ticket = self.ticket(InFlight::WritePiece { list_no });
+            self.write_ranges(turn, (inode, ticket), &ranges_of(&pieces), bulk);
+            return turn.act(Action::Release { buf: bulk.buf });
+        }
+        let object = self.object_name(inode, 0);
         let mut start = bulk.start;
         for Piece { file_offset: object_offset, piece_bytes } in pieces.iter() {
             let ticket = self.ticket(InFlight::WritePiece { list_no });
@@ -188,7 +198,8 @@ pub(crate) fn changed_places(change: &ContentsChange) -> Vec<(u64, u64)> {
         | ContentsChange::Allocate { .. }
         | ContentsChange::ObjectRemoved { .. }
         | ContentsChange::Sums { .. }
-        | ContentsChange::SumsRemoved { .. } => Vec::new(),
+        | ContentsChange::SumsRemoved { .. }
+        | ContentsChange::Stripe { .. } => Vec::new(),
     }
 }
 

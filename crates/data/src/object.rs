@@ -1,4 +1,4 @@
-//! One object: its known state, its queue, and its changes that are not durable yet.
+//! One file's contents: their known state, its queue, and its changes that are not durable yet.
 //!
 //! ```text
 //! queue ─▶ running (reads, writes: together) or exclusive (append, list, truncate,
@@ -15,11 +15,11 @@ use crate::blocks::Blocks;
 use crate::request::QueuedOp;
 use crate::unstable::UnstableRanges;
 use crate::{Answer, Token};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::ContentsChange;
 use interface::{Mono, ObjectStat};
-use wire::{ClientUuid, Contents, InodeNo, Timestamp, Transno};
+use wire::{ClientUuid, Contents, Timestamp, Transno};
 
 /// A change that was applied to the object but is not durable there yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,7 +48,8 @@ impl Effect {
             | ContentsChange::Allocate { .. }
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsRemoved { .. } => 0,
+            | ContentsChange::SumsRemoved { .. }
+            | ContentsChange::Stripe { .. } => 0,
         }
     }
 
@@ -66,7 +67,8 @@ impl Effect {
             }
             ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsRemoved { .. } => now_ns,
+            | ContentsChange::SumsRemoved { .. }
+            | ContentsChange::Stripe { .. } => now_ns,
         }
     }
 }
@@ -74,7 +76,6 @@ impl Effect {
 /// An object's state.
 #[derive(Debug)]
 pub(crate) struct Object {
-    pub(crate) name: interface::Object,
     /// `None`: must be queried before anything else. For a doubtful object, the state after the
     /// last successful change.
     pub(crate) stat: Option<ObjectStat>,
@@ -113,12 +114,15 @@ pub(crate) struct Object {
     pub(crate) used: bool,
     /// The blocks whose checksums are changing.
     pub(crate) blocks: Blocks,
+    /// Of a file with objects behind the first: the lengths of those that exist.
+    pub(crate) stripe_bytes: BTreeMap<u32, u64>,
+    /// And those that changed since the last sync.
+    pub(crate) unsynced_stripes: BTreeSet<u32>,
 }
 
 impl Object {
-    pub(crate) const fn new(shard_index: u16, inode: InodeNo, write_time_ns: u64) -> Self {
+    pub(crate) const fn new(write_time_ns: u64) -> Self {
         Self {
-            name: interface::Object { shard_index, stripe_index: 0, inode },
             stat: None,
             write_time_ns,
             accessed_ns: 0,
@@ -141,6 +145,8 @@ impl Object {
             absent: false,
             used: true,
             blocks: Blocks::new(),
+            stripe_bytes: BTreeMap::new(),
+            unsynced_stripes: BTreeSet::new(),
         }
     }
 

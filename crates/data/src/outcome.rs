@@ -186,8 +186,8 @@ pub enum Outcome {
     Damaged {
         /// The object.
         object: Object,
-        /// The place.
-        object_offset: u64,
+        /// The place in the file.
+        file_offset: u64,
         /// What is wrong.
         damage: Damage,
         /// It was not reported in the last minute.

@@ -18,7 +18,7 @@ use crate::work::InFlight;
 use crate::{Answer, Damage, Outcome, Shards, Token};
 use alloc::vec::Vec;
 use disk::BlockSum;
-use interface::{ObjectAction, Ticket, Turn};
+use interface::{Ticket, Turn};
 use wire::{ClientUuid, InodeNo, Rule, Status};
 
 /// A read from the page cache only, with the request to begin again if it misses.
@@ -89,11 +89,10 @@ impl Shards {
             return self.outcomes.push_back(Outcome::Answered { token, result, shown });
         }
         object.running_count += 1;
-        let object = object.name;
         let only_cached = cached.is_some();
         let in_flight = InFlight::Read { inode, token, shown, object_offset, read_bytes, cached };
         let ticket = self.ticket(in_flight);
-        turn.act(ObjectAction::Read { ticket, object, object_offset, read_bytes, only_cached });
+        self.read_objects(turn, (inode, ticket), (object_offset, read_bytes), only_cached);
     }
 
     /// The next step of a read; begins the verification of its blocks if needed.
@@ -130,8 +129,8 @@ impl Shards {
             (false, false) => {
                 object.running_count += 1;
                 object.blocks.begin_comparison(&blocks, block_bytes);
-                let (name, read) = (object.name, Some(pending.clone()));
-                self.verify(turn, name, Verifying { inode, read, blocks });
+                let read = Some(pending.clone());
+                self.verify(turn, Verifying { inode, read, blocks });
                 ReadStep::Nothing
             }
         }

@@ -7,7 +7,7 @@
 //! cutting change the file's own time.
 
 use crate::sums::Sums;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use disk::rows::ObjectRow;
 use disk::{BlockSums, Change, Changes, ContentsChange, Fault, GROUP_BLOCK_COUNT};
 use wire::{InodeNo, ShardId, Term, Transno};
@@ -20,6 +20,16 @@ pub struct Recorded {
     term: Term,
     objects: BTreeMap<InodeNo, ObjectRow>,
     sums: BTreeMap<InodeNo, Sums>,
+    /// The stripes that may exist, behind the first.
+    stripes: BTreeMap<InodeNo, BTreeSet<u32>>,
+}
+
+/// One file's recorded state.
+pub(crate) struct RecordedObject {
+    pub(crate) inode: InodeNo,
+    pub(crate) row: ObjectRow,
+    pub(crate) sums: Option<Sums>,
+    pub(crate) stripes: Option<BTreeSet<u32>>,
 }
 
 impl Recorded {
@@ -32,6 +42,7 @@ impl Recorded {
             term: Term(0),
             objects: BTreeMap::new(),
             sums: BTreeMap::new(),
+            stripes: BTreeMap::new(),
         }
     }
 
@@ -70,10 +81,14 @@ impl Recorded {
         if let ContentsChange::ObjectRemoved { inode } = change {
             self.objects.remove(&inode);
             self.sums.remove(&inode);
+            self.stripes.remove(&inode);
         } else {
             self.objects.entry(change.inode()).or_default().redo(&change);
             if matches!(change, ContentsChange::Sums { .. } | ContentsChange::SumsRemoved { .. }) {
                 self.sums.entry(change.inode()).or_default().redo(&change);
+            }
+            if let ContentsChange::Stripe { inode, stripe_index, .. } = change {
+                self.load_stripe(inode, stripe_index);
             }
         }
     }
@@ -89,6 +104,11 @@ impl Recorded {
     /// Loads the checksums of a group of an object's blocks.
     pub fn load_sums(&mut self, inode: InodeNo, group: u64, sums: &BlockSums) {
         self.sums.entry(inode).or_default().load(group * GROUP_BLOCK_COUNT, sums);
+    }
+
+    /// Loads a stripe of a file, behind its first.
+    pub fn load_stripe(&mut self, inode: InodeNo, stripe_index: u32) {
+        self.stripes.entry(inode).or_default().insert(stripe_index);
     }
 
     /// Loads the last transaction.
@@ -116,8 +136,13 @@ impl Recorded {
     }
 
     /// The state of every object.
-    pub(crate) fn objects(self) -> impl Iterator<Item = (InodeNo, ObjectRow, Option<Sums>)> {
-        let Self { objects, mut sums, .. } = self;
-        objects.into_iter().map(move |(inode, row)| (inode, row, sums.remove(&inode)))
+    pub(crate) fn objects(self) -> impl Iterator<Item = RecordedObject> {
+        let Self { objects, mut sums, mut stripes, .. } = self;
+        objects.into_iter().map(move |(inode, row)| RecordedObject {
+            inode,
+            row,
+            sums: sums.remove(&inode),
+            stripes: stripes.remove(&inode),
+        })
     }
 }

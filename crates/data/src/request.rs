@@ -5,10 +5,7 @@ use crate::list::{ReadingList, WritingList};
 use crate::{LostWrite, Token};
 use disk::ContentsChange;
 use interface::Bulk;
-use wire::{ClientUuid, FILE_BYTES_MAX, InodeNo};
-
-/// The largest size of a file.
-pub(crate) const SIZE_BYTES_MAX: u64 = FILE_BYTES_MAX;
+use wire::{ClientUuid, InodeNo};
 
 /// A queued operation.
 #[derive(Clone, PartialEq, Eq, Debug)]

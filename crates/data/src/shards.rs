@@ -2,11 +2,13 @@
 
 use crate::allocate::{Allocating, Seeking};
 use crate::decode::decode;
+use crate::fan_out::FanOut;
 use crate::list::{ReadingList, Writing, WritingList};
 use crate::object::Object;
 use crate::order::Order;
-use crate::recorded::Recorded;
+use crate::recorded::{Recorded, RecordedObject};
 use crate::request::{Glimpsing, QueuedOp};
+use crate::stripes::Stripes;
 use crate::sums::Sums;
 use crate::work::InFlight;
 use crate::{DataRequest, LostWrite, Outcome, Token};
@@ -17,8 +19,8 @@ use disk::rows::ObjectRow;
 use hashbrown::HashMap;
 use interface::{Action, Mono, Seed, Ticket, Turn};
 use wire::{
-    ClearPrivileges, ClientUuid, Contents, DecodeError, InodeNo, LaneId, Map, PrivilegedBits,
-    ProtocolError, Rules, ShardId, Status, Transno,
+    ClearPrivileges, ClientUuid, Contents, DecodeError, InodeNo, LaneId, Layout, Map,
+    PrivilegedBits, ProtocolError, Rules, ShardId, Status, Transno,
 };
 
 /// The configuration of the shards.
@@ -28,6 +30,8 @@ pub struct DataConfig {
     pub map: Map,
     /// The lane of these shards.
     pub lane: LaneId,
+    /// The layout of files that have one object.
+    pub layout: Layout,
     /// Most objects in memory, apart from those in use.
     pub object_count_max: usize,
     /// Or'ed into every ticket, so that the lane recognizes them; its lower 48 bits are zero.
@@ -84,6 +88,11 @@ pub struct Shards {
     pub(crate) logged: HashMap<InodeNo, LoggedState, Seed>,
     /// The checksums of objects.
     pub(crate) sums: HashMap<InodeNo, Sums, Seed>,
+    /// The objects of files that have several.
+    pub(crate) stripes: HashMap<InodeNo, Stripes, Seed>,
+    /// Operations on several objects, by number.
+    pub(crate) fan_outs: HashMap<u64, FanOut, Seed>,
+    pub(crate) fan_out_count: u64,
     /// Objects with blocks that wait for their checksums, and the time of the next scan.
     pub(crate) awaiting_sums: BTreeSet<InodeNo>,
     pub(crate) close_at: Option<Mono>,
@@ -115,6 +124,7 @@ impl Shards {
         let seed = Seed(shape.seed);
         let mut logged = HashMap::with_hasher(seed);
         let mut sums = HashMap::with_hasher(seed);
+        let mut stripes = HashMap::with_hasher(seed);
         let (mut orders, mut durables): (Vec<Order>, Vec<Transno>) = (Vec::new(), Vec::new());
         for shard in recorded {
             assert!(shape.map.lane(shard.shard()) == shape.lane, "a shard of this lane");
@@ -125,8 +135,11 @@ impl Shards {
             }
             orders[index].transno_last = shard.start_transno();
             durables[index] = shard.start_transno();
-            for (inode, row, known) in shard.objects() {
-                let ObjectRow { size_bytes, write_time_ns, first_sum: _ } = row;
+            for RecordedObject { inode, row, sums: known, stripes: further } in shard.objects() {
+                let ObjectRow { size_bytes, write_time_ns, first_sum: _, layout } = row;
+                let further = layout.zip(further);
+                let known_stripes = further.map(|(layout, further)| Stripes { layout, further });
+                stripes.extend(known_stripes.map(|known| (inode, known)));
                 logged.insert(inode, LoggedState { size_bytes: Some(size_bytes), write_time_ns });
                 sums.extend(known.filter(|known| !known.is_empty()).map(|known| (inode, known)));
             }
@@ -141,6 +154,9 @@ impl Shards {
             list_count: 0,
             logged,
             sums,
+            stripes,
+            fan_outs: HashMap::with_hasher(seed),
+            fan_out_count: 0,
             awaiting_sums: BTreeSet::new(),
             close_at: None,
             reports: BTreeMap::new(),
@@ -166,7 +182,7 @@ impl Shards {
         turn: &mut Turn<'_>,
         request: &DataRequest<'_>,
     ) -> Result<(), ProtocolError> {
-        match decode(request, &self.shape.map) {
+        match decode(request, &self.shape) {
             Ok(decoded) if self.loses(decoded.inode, decoded.clears) => {
                 let refused = VecDeque::from([decoded.pending]);
                 self.fail_all(turn, decoded.inode, refused, Status::NeedClearPrivileges);
@@ -452,14 +468,13 @@ impl Shards {
     }
 
     fn known_or_new(&mut self, inode: InodeNo) -> &mut Object {
-        let shard_index = self.shard(inode).index();
         if !self.objects.contains_key(&inode) {
             self.make_space();
             self.order.push_back(inode);
         }
         let object = self.objects.entry(inode).or_insert_with(|| {
             let write_time_ns = self.logged.get(&inode).map_or(0, |logged| logged.write_time_ns);
-            Object::new(shard_index, inode, write_time_ns)
+            Object::new(write_time_ns)
         });
         object.used = true;
         object

@@ -196,7 +196,8 @@ impl Sums {
             | ContentsChange::WriteList { .. }
             | ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectRemoved { .. } => {}
+            | ContentsChange::ObjectRemoved { .. }
+            | ContentsChange::Stripe { .. } => {}
         }
     }
 

@@ -8,6 +8,7 @@ mod evicted;
 mod lists;
 mod privileged_bits;
 mod sizes;
+mod stripes;
 mod sums;
 mod times;
 
@@ -57,6 +58,7 @@ impl Harness {
         let shape = DataConfig {
             map: Map::single_server(1, SHARDS, Term(1)),
             lane: LaneId(0),
+            layout: wire::Layout::DEFAULT,
             object_count_max,
             ticket_tag: TAG,
             seed: 1,
@@ -103,13 +105,13 @@ impl Harness {
         asked
     }
 
-    /// Makes the removal of checksums durable; returns the number of such records.
+    /// Makes the removal of checksums and the names of further objects durable; returns the number of such records.
     fn log_intents(&mut self) -> usize {
         let is_intent = |outcome: &Outcome| {
             let Outcome::Record { change: Change::Contents(change), .. } = outcome else {
                 return false;
             };
-            matches!(change, ContentsChange::SumsRemoved { .. })
+            matches!(change, ContentsChange::SumsRemoved { .. } | ContentsChange::Stripe { .. })
         };
         let count = self.shards.outcomes.iter().filter(|outcome| is_intent(outcome)).count();
         self.shards.outcomes.retain(|outcome| !is_intent(outcome));

@@ -3,17 +3,18 @@
 use crate::LostWrite;
 use crate::blocks::Blocks;
 use crate::closing::Closing;
+use crate::fan_out::StepResult;
 use crate::integrity::{Verifying, must_wait};
 use crate::object::Effect;
 use crate::reading::CachedRead;
-use crate::request::{Glimpsing, QueuedOp, SIZE_BYTES_MAX, bulk_bytes, write_change};
+use crate::request::{Glimpsing, QueuedOp, bulk_bytes, write_change};
 use crate::shards::{LoggedState, release};
 use crate::unstable::ByteAccess;
 use crate::written::one_sum;
 use crate::{Answer, Damage, Outcome, Shards, Token};
 use core::ops::Range;
 use disk::{Change, ContentsChange};
-use interface::{Action, Bulk, Errno, ObjectAction, ObjectEvent, ObjectStat, Ticket, Turn};
+use interface::{Action, Bulk, Errno, ObjectEvent, ObjectStat, Ticket, Turn};
 use wire::{ClientUuid, InodeNo, Status, Transno, Written};
 
 /// An action in flight.
@@ -47,8 +48,8 @@ pub(crate) enum InFlight {
     Write { inode: InodeNo, effect: Effect, end: u64, exclusive: bool },
     /// A truncation or allocation, and the size afterwards.
     Reshape { inode: InodeNo, effect: Effect, size_bytes: u64 },
-    /// A seek.
-    Seek { inode: InodeNo, token: Token, shown: Transno },
+    /// A seek in one of its objects.
+    Seek { inode: InodeNo, token: Token, shown: Transno, stripe_index: u32, hole: bool },
     /// The cut of bytes that were never acknowledged, after a start.
     Trim { inode: InodeNo, stat: ObjectStat },
     /// A sync of everything written so far.
@@ -59,6 +60,8 @@ pub(crate) enum InFlight {
     Verify(Verifying),
     /// The computation of checksums to be recorded.
     Close(Closing),
+    /// A step of an operation on several objects.
+    Step { fan_out_no: u64 },
 }
 
 impl Shards {
@@ -68,9 +71,10 @@ impl Shards {
             let Some(object) = self.objects.get_mut(&inode) else { return };
             if object.must_stat() {
                 object.stat_running = true;
-                let object = object.name;
                 let ticket = self.ticket(InFlight::Stat { inode });
-                turn.act(ObjectAction::Stat { ticket, object });
+                return self.stat_objects(turn, inode, ticket);
+            }
+            if self.add_stripes(turn, inode) {
                 return;
             }
             self.open_front(turn, inode);
@@ -114,9 +118,8 @@ impl Shards {
                     return self.on_removed(turn, inode, Ok(()));
                 }
                 object.exclusive = true;
-                let object = object.name;
                 let ticket = self.ticket(InFlight::Remove { inode });
-                turn.act(ObjectAction::Remove { ticket, object });
+                self.remove_objects(turn, inode, ticket);
             }
         }
     }
@@ -134,9 +137,9 @@ impl Shards {
         let written_bytes = bulk_bytes(bulk);
         let end = object_offset.saturating_add(u64::from(written_bytes));
         let written = Answer::Written(Written { file_offset: object_offset, written_bytes });
-        let Some(bulk) = bulk.filter(|_| written_bytes > 0 && end <= SIZE_BYTES_MAX) else {
+        let fits = end <= self.layout(inode).file_bytes_max();
+        let Some(bulk) = bulk.filter(|_| written_bytes > 0 && fits) else {
             release(turn, bulk);
-            let fits = end <= SIZE_BYTES_MAX;
             return self.answer(token, if fits { Ok(written) } else { Err(Status::TooLarge) });
         };
         let exclusive = offset.is_none();
@@ -152,9 +155,8 @@ impl Shards {
         let (transno, place_no, change_no) = (Transno(0), 0, 0);
         let answer = written;
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
-        let object = object.name;
         let ticket = self.ticket(InFlight::Write { inode, effect, end, exclusive });
-        turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
+        self.write_objects(turn, (inode, ticket), (object_offset, bulk), block_bytes);
         turn.act(Action::Release { buf: bulk.buf });
     }
 
@@ -179,16 +181,15 @@ impl Shards {
             | ContentsChange::Allocate { .. }
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsRemoved { .. } => panic!("{:?} is no write", effect.change),
+            | ContentsChange::SumsRemoved { .. }
+            | ContentsChange::Stripe { .. } => panic!("{:?} is no write", effect.change),
         };
         let end = effect.end();
         self.begin_places(turn, inode, &[(object_offset, end)]);
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };
         object.exclusive = true;
-        let object = object.name;
         let ticket = self.ticket(InFlight::Write { inode, effect, end, exclusive: true });
-        let block_bytes = 0;
-        turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
+        self.write_objects(turn, (inode, ticket), (object_offset, bulk), 0);
         turn.act(Action::Release { buf: bulk.buf });
     }
 
@@ -203,13 +204,12 @@ impl Shards {
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.exclusive = true;
         object.fence_count += 1;
-        let object = object.name;
         let write_time_ns = 0;
         let change = ContentsChange::Truncate { inode, size_bytes, write_time_ns };
         let (answer, transno, place_no, change_no) = (Answer::Empty, Transno(0), 0, 0);
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let ticket = self.ticket(InFlight::Reshape { inode, effect, size_bytes });
-        turn.act(ObjectAction::Truncate { ticket, object, size_bytes });
+        self.truncate_objects(turn, (inode, ticket), size_bytes, false);
     }
 
     /// Begins a sync of a written object, unless one is in flight.
@@ -222,9 +222,8 @@ impl Shards {
         object.blocks.unsynced = false;
         (object.unsynced_bytes, object.urgent) = (0, false);
         core::mem::swap(&mut object.written, &mut object.syncing);
-        let object = object.name;
         let ticket = self.ticket(InFlight::Sync { inode });
-        turn.act(ObjectAction::Sync { ticket, object });
+        self.sync_objects(turn, inode, ticket);
     }
 
     /// The outcome of an action.
@@ -289,6 +288,7 @@ impl Shards {
                 | InFlight::Trim { .. }
                 | InFlight::Sync { .. }
                 | InFlight::Remove { .. }
+                | InFlight::Step { .. }
                 | InFlight::Verify(_)
                 | InFlight::Close(_),
             )
@@ -308,6 +308,9 @@ impl Shards {
             Some(InFlight::Glimpse { inode, glimpsing, change_no }) => {
                 self.on_glimpsed(inode, glimpsing, (change_no, result));
                 self.ran(turn, inode);
+            }
+            Some(InFlight::Step { fan_out_no }) => {
+                self.on_step(turn, fan_out_no, (ticket, StepResult::Stat(result)));
             }
             Some(
                 InFlight::Read { .. }
@@ -333,8 +336,12 @@ impl Shards {
         ticket: Ticket,
         result: Result<(), Errno>,
     ) {
+        let ended = result;
         let result = result.map_err(Errno::status);
         match self.in_flight.remove(&ticket.0) {
+            Some(InFlight::Step { fan_out_no }) => {
+                self.on_step(turn, fan_out_no, (ticket, StepResult::Done(ended)));
+            }
             Some(InFlight::Write { inode, effect, end, exclusive }) => {
                 let sum = one_sum(&effect.change);
                 let done = (result.map(|()| end), Some(&[sum][..]));
@@ -386,10 +393,8 @@ impl Shards {
                 // Excess bytes are ignored, and the next start cuts them.
                 return self.on_trimmed(turn, inode, stat, Ok(()));
             }
-            let object = object.name;
             let ticket = self.ticket(InFlight::Trim { inode, stat });
-            turn.act(ObjectAction::Truncate { ticket, object, size_bytes });
-            return;
+            return self.truncate_objects(turn, (inode, ticket), size_bytes, true);
         }
         if let Some(size_bytes) = self.shortened(turn, inode, (known, looked)) {
             // It keeps its required size; the missing bytes cannot be read.
@@ -459,7 +464,10 @@ impl Shards {
         if result.is_ok() {
             object.write_time_ns = 0;
             object.blocks = Blocks::new();
+            object.stripe_bytes.clear();
+            object.unsynced_stripes.clear();
             self.sums.remove(&inode);
+            self.stripes.remove(&inode);
         }
         if result.is_ok() && self.logged.remove(&inode).is_some() {
             self.note(inode, Change::Contents(ContentsChange::ObjectRemoved { inode }));

@@ -1,6 +1,7 @@
 //! The end of a write, truncation or allocation: the change gets its number and its position among
 //! the records, and its blocks get checksums or wait for them.
 
+use crate::fan_out::StepResult;
 use crate::integrity::decoded;
 use crate::list::changed_places;
 use crate::object::Effect;
@@ -21,12 +22,18 @@ impl Shards {
         ticket: Ticket,
         result: Result<Span, Errno>,
     ) {
-        let sums = result.map(|span| decoded(turn.arena.get(span))).map_err(Errno::status);
-        let Some(InFlight::Write { inode, effect, end, exclusive }) =
-            self.in_flight.remove(&ticket.0)
-        else {
-            return;
+        let sums = result.map(|span| decoded(turn.arena.get(span)));
+        let (inode, effect, end, exclusive) = match self.in_flight.remove(&ticket.0) {
+            Some(InFlight::Write { inode, effect, end, exclusive }) => {
+                (inode, effect, end, exclusive)
+            }
+            Some(InFlight::Step { fan_out_no }) => {
+                let result = StepResult::Sums(sums, false);
+                return self.on_step(turn, fan_out_no, (ticket, result));
+            }
+            _ => return,
         };
+        let sums = sums.map_err(Errno::status);
         let pieces = sums.map(|sums| sums.iter().map(|sum| sum.crc32c).collect::<Vec<u32>>());
         let done = (pieces.as_ref().map(|_| end).map_err(|status| *status), pieces.as_deref().ok());
         self.on_write_ended(turn, (inode, exclusive), effect, done);
@@ -106,7 +113,8 @@ impl Shards {
                     | ContentsChange::WriteList { .. }
                     | ContentsChange::ObjectRemoved { .. }
                     | ContentsChange::Sums { .. }
-                    | ContentsChange::SumsRemoved { .. } => u64::MAX,
+                    | ContentsChange::SumsRemoved { .. }
+                    | ContentsChange::Stripe { .. } => u64::MAX,
                 };
                 self.put_in_order(turn, inode, effect, (until, longer));
             }
@@ -142,7 +150,8 @@ impl Shards {
             ContentsChange::Allocate { object_offset, .. } => (object_offset, false),
             ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsRemoved { .. } => (0, true),
+            | ContentsChange::SumsRemoved { .. }
+            | ContentsChange::Stripe { .. } => (0, true),
         };
         let extends = extends || at_end;
         let touch = ByteAccess { client: effect.client, from, until, extends, at_end };
@@ -186,7 +195,8 @@ pub(crate) const fn one_sum(change: &ContentsChange) -> u32 {
         | ContentsChange::Allocate { .. }
         | ContentsChange::ObjectRemoved { .. }
         | ContentsChange::Sums { .. }
-        | ContentsChange::SumsRemoved { .. } => 0,
+        | ContentsChange::SumsRemoved { .. }
+        | ContentsChange::Stripe { .. } => 0,
     }
 }
 
@@ -201,6 +211,7 @@ fn written_places(change: &ContentsChange) -> Vec<(u64, u64)> {
         | ContentsChange::Allocate { .. }
         | ContentsChange::ObjectRemoved { .. }
         | ContentsChange::Sums { .. }
-        | ContentsChange::SumsRemoved { .. } => changed_places(change),
+        | ContentsChange::SumsRemoved { .. }
+        | ContentsChange::Stripe { .. } => changed_places(change),
     }
 }

@@ -5,18 +5,19 @@
 //!     8 inode                  8 allocated_bytes          8 touched
 //!     1 kind                   1 size_at_data             8 parent
 //!     4 mode                  12 atime                    8 next_cookie
-//!     4 uid                   12 mtime                    4 stripe_unit_bytes
-//!     4 gid                   12 mtime_set                2 stripe_count
+//!     4 uid                   12 mtime                    8 layout.stripe_unit_bytes
+//!     4 gid                   12 mtime_set                2 layout.stripe_count
 //!     4 nlink                 12 ctime                    8 entry_count
 //!     8 size_bytes             8 version                  4 rdev
 //!                                                         1 linkable
 //!                                                        12 birth
 //! ```
+//! Both of a layout are 0 where there are no contents.
 
 use crate::Creation;
 use wire::{
-    Attr, Contents, DecodeError, FileKind, Fixed, InodeNo, Reader, Times, Timestamp, Transno, Wire,
-    Writer, attr_flag,
+    Attr, Contents, DecodeError, FileKind, Fixed, InodeNo, Layout, ProtocolError, Reader, Times,
+    Timestamp, Transno, Wire, Writer, attr_flag,
 };
 
 /// An inode.
@@ -58,10 +59,8 @@ pub struct InodeRow {
     pub parent: InodeNo,
     /// A directory's cookie for its next new entry.
     pub next_cookie: u64,
-    /// Layout: bytes per stripe unit; 0 while `stripe_count` is 0 or 1.
-    pub stripe_unit_bytes: u32,
-    /// Layout: number of objects that the contents are spread over; 0 without contents.
-    pub stripe_count: u16,
+    /// How a file's contents lie in objects; `None` for other kinds.
+    pub layout: Option<Layout>,
     /// A directory's entries, without `.` and `..`.
     pub entry_count: u64,
     /// A device's number, as in [`Attr::rdev`].
@@ -110,8 +109,7 @@ impl InodeRow {
             touched: Transno(0),
             parent: InodeNo(0),
             next_cookie: 1,
-            stripe_unit_bytes: 0,
-            stripe_count: 0,
+            layout: None,
             entry_count: 0,
             rdev: 0,
             linkable: false,
@@ -157,7 +155,7 @@ impl InodeRow {
 }
 
 /// Bytes of an encoded inode.
-const INODE_BYTES: usize = 153;
+const INODE_BYTES: usize = 157;
 
 impl Wire<'_> for InodeRow {
     fn encode(&self, to: &mut Writer<'_>) {
@@ -179,8 +177,8 @@ impl Wire<'_> for InodeRow {
         fields.put(self.touched.0.to_le_bytes());
         fields.put(self.parent.0.to_le_bytes());
         fields.put(self.next_cookie.to_le_bytes());
-        fields.put(self.stripe_unit_bytes.to_le_bytes());
-        fields.put(self.stripe_count.to_le_bytes());
+        fields.put(self.layout.map_or(0, |layout| layout.stripe_unit_bytes).to_le_bytes());
+        fields.put(self.layout.map_or(0, |layout| layout.stripe_count).to_le_bytes());
         fields.put(self.entry_count.to_le_bytes());
         fields.put(self.rdev.to_le_bytes());
         fields.put([u8::from(self.linkable)]);
@@ -209,12 +207,20 @@ impl Wire<'_> for InodeRow {
             touched: from.read()?,
             parent: from.read()?,
             next_cookie: from.read()?,
-            stripe_unit_bytes: from.read()?,
-            stripe_count: from.read()?,
+            layout: read_layout(from)?,
             entry_count: from.read()?,
             rdev: from.read()?,
             linkable: from.read()?,
             birth: from.read()?,
         })
     }
+}
+
+fn read_layout(from: &mut Reader<'_>) -> Result<Option<Layout>, DecodeError> {
+    let layout = Layout { stripe_unit_bytes: from.read()?, stripe_count: from.read()? };
+    if layout.stripe_unit_bytes == 0 && layout.stripe_count == 0 {
+        return Ok(None);
+    }
+    let malformed = DecodeError::ProtocolError(ProtocolError::Malformed);
+    if layout.is_valid() { Ok(Some(layout)) } else { Err(malformed) }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! offset bytes field
 //!      0     8 magic "LANEFSLG"
-//!      8     4 format version 7
+//!      8     4 format version 8
 //!     12     4 crc32c over these 64 bytes, this field as 0
 //!     16    16 fs
 //!     32     8 boot_id

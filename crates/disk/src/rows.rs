@@ -27,6 +27,7 @@
 //! 15 shard                         no replays up to this any more      transno
 //! 16 lane                          the required extent of its log      LogRow
 //! 17 shard inode group             checksums of an object's blocks     BlockSums
+//! 18 shard inode stripe            a stripe object may exist           nothing
 //! ```
 //! All parts of an inode, and all entries of a directory, are adjacent.
 

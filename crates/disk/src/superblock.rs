@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field
 //!      0     8 magic "LANEFSSB"
-//!      8     4 format version 7
+//!      8     4 format version 8
 //!     12     4 crc32c over all 4096 bytes, this field as 0
 //!     16    16 fs, the file system's uuid
 //!     32     2 meta_shard_count
@@ -13,11 +13,14 @@
 //!     48     4 made.uid
 //!     52     4 made.gid
 //!     56     4 made.mode
-//!     60  4036 zeros
+//!     60     4 zero
+//!     64     8 made.layout.stripe_unit_bytes
+//!     72     2 made.layout.stripe_count
+//!     74  4022 zeros
 //! ```
 
 use crate::{Fault, crc32c_without, field, u32_at};
-use wire::{FsUuid, Reader, ShardCounts};
+use wire::{FsUuid, Layout, Reader, ShardCounts};
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: usize = 4096;
@@ -39,7 +42,8 @@ pub struct Superblock {
     pub creation: Creation,
 }
 
-/// The creation of a store: its time and the root directory's initial attributes.
+/// The creation of a store: its time, the root directory's initial attributes, and how contents lie
+/// in objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Creation {
     /// Nanoseconds since 1970.
@@ -50,11 +54,15 @@ pub struct Creation {
     pub gid: u32,
     /// Its permission bits.
     pub mode: u32,
+    /// The layout of new files.
+    pub layout: Layout,
 }
 
 impl Superblock {
     /// The format this build reads and writes.
-    pub const FORMAT_VERSION: u32 = 7;
+    pub const FORMAT_VERSION: u32 = 8;
+    /// The smallest stripe: one block that has a checksum.
+    pub const STRIPE_UNIT_BYTES_MIN: u64 = crate::BLOCK_BYTES as u64;
     /// The default number of shards of either kind.
     pub const SHARD_COUNT: u16 = 64;
     const SHARD_COUNT_MAX: u16 = 0x7fff;
@@ -63,6 +71,13 @@ impl Superblock {
     #[must_use]
     pub const fn shard_counts(&self) -> ShardCounts {
         ShardCounts { meta: self.meta_shard_count, data: self.data_shard_count }
+    }
+
+    /// Whether the files of a store can have this layout: no block with a checksum lies in two
+    /// stripes.
+    #[must_use]
+    pub const fn can_have(layout: Layout) -> bool {
+        layout.is_valid() && layout.stripe_unit_bytes >= Self::STRIPE_UNIT_BYTES_MIN
     }
 
     /// The encoded superblock.
@@ -81,6 +96,9 @@ impl Superblock {
         bytes[52..56].copy_from_slice(&self.creation.gid.to_le_bytes());
         assert!(self.creation.mode <= MODE_MAX, "a mode has permission bits alone");
         bytes[56..60].copy_from_slice(&self.creation.mode.to_le_bytes());
+        assert!(Self::can_have(self.creation.layout), "a store has files of a possible layout");
+        bytes[64..72].copy_from_slice(&self.creation.layout.stripe_unit_bytes.to_le_bytes());
+        bytes[72..74].copy_from_slice(&self.creation.layout.stripe_count.to_le_bytes());
         let crc = wire::crc32c(&bytes);
         bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -121,6 +139,12 @@ impl Superblock {
         let uid = field(&mut from, what, 48)?;
         let gid = field(&mut from, what, 52)?;
         let mode = field(&mut from, what, 56)?;
+        let _zero: u32 = field(&mut from, what, 60)?;
+        let layout: Layout = field(&mut from, "an impossible layout", 64)?;
+        if !Self::can_have(layout) {
+            return Err(Fault::new("an impossible layout", 64)
+                .numbers(Self::STRIPE_UNIT_BYTES_MIN, layout.stripe_unit_bytes));
+        }
         if mode > MODE_MAX {
             return Err(Fault::new("an impossible mode", 56).numbers(MODE_MAX, mode));
         }
@@ -134,7 +158,7 @@ impl Superblock {
             fs,
             meta_shard_count,
             data_shard_count,
-            creation: Creation { at_ns, uid, gid, mode },
+            creation: Creation { at_ns, uid, gid, mode, layout },
         })
     }
 }

@@ -56,8 +56,7 @@ pub(crate) fn row() -> InodeRow {
         touched: Transno(8),
         parent: InodeNo(9),
         next_cookie: 10,
-        stripe_unit_bytes: 11,
-        stripe_count: 1,
+        layout: Some(wire::Layout::DEFAULT),
         entry_count: 12,
         rdev: 13,
         linkable: true,
@@ -118,6 +117,11 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
             ]),
         }),
         Change::Contents(ContentsChange::SumsRemoved { inode, from_block: 0, until_block: 1024 }),
+        Change::Contents(ContentsChange::Stripe {
+            inode,
+            stripe_index: 7,
+            layout: wire::Layout::DEFAULT,
+        }),
         Change::DirAttrs {
             inode,
             mode: 0o755,

@@ -248,14 +248,14 @@ pub enum ObjectAction {
         /// tell.
         only_cached: bool,
     },
-    /// Read several ranges of an object. Answered by [`crate::ObjectEvent::Read`] with the bytes of
-    /// all ranges, concatenated; bytes behind the object's end are zeros.
+    /// Read several ranges of a file's stripe objects. Answered by [`crate::ObjectEvent::Read`] with
+    /// the bytes of all ranges, concatenated; bytes behind an object's end are zeros.
     ReadList {
         /// Returned with the outcome.
         ticket: Ticket,
-        /// Which.
+        /// One of the objects; each range names its stripe.
         object: Object,
-        /// An encoded [`wire::Pieces`], at least one.
+        /// Encoded [`crate::ObjectPiece`]s, at least one.
         pieces: Span,
         /// As in [`ObjectAction::Read`].
         only_cached: bool,
@@ -310,6 +310,21 @@ pub enum ObjectAction {
         allocation: Allocation,
         /// The object does not become longer.
         keep_size: bool,
+    },
+    /// Free the space that an allocation of a range has taken in former holes and behind the end:
+    /// one of another object of its file failed. Contents stay. Answered by
+    /// [`crate::ObjectEvent::Done`]; not durable yet.
+    GiveBack {
+        /// Returned with the outcome.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// From here.
+        object_offset: u64,
+        /// Length, at least 1.
+        range_bytes: u64,
+        /// The object's size before the allocation.
+        size_bytes: u64,
     },
     /// Find the next data or hole, as lseek(2) does. Answered by [`crate::ObjectEvent::Sought`].
     Seek {

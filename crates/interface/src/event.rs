@@ -118,6 +118,33 @@ impl Wire<'_> for SumRange {
     }
 }
 
+/// A range of one of a file's stripe objects, read with others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectPiece {
+    /// The stripe.
+    pub stripe_index: u32,
+    /// From here.
+    pub object_offset: u64,
+    /// Length, at least 1.
+    pub piece_bytes: u32,
+}
+
+impl Wire<'_> for ObjectPiece {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.stripe_index);
+        to.write(&self.object_offset);
+        to.write(&self.piece_bytes);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            stripe_index: from.read()?,
+            object_offset: from.read()?,
+            piece_bytes: from.read()?,
+        })
+    }
+}
+
 /// Space under the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreSpace {

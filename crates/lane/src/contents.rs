@@ -34,10 +34,10 @@ impl Lane {
                 Outcome::Changed { token, shard, transno, change, answer, sums } => {
                     self.on_changed((token, shard, transno), (&change, answer), sums);
                 }
-                Outcome::Damaged { object, object_offset, damage, is_new } => {
+                Outcome::Damaged { object, file_offset, damage, is_new } => {
                     self.stats.damage_count += 1;
                     if is_new {
-                        self.on_damaged(turn, object, (object_offset, damage));
+                        self.on_damaged(turn, object, (file_offset, damage));
                     }
                 }
                 Outcome::Failed { status } => {

@@ -46,7 +46,7 @@ enum Place {
 #[derive(Debug)]
 struct PathLookup {
     object: Object,
-    object_offset: u64,
+    file_offset: u64,
     damage: Damage,
     until: Mono,
     /// The inode whose name is wanted, and its directory, if known.
@@ -86,12 +86,12 @@ impl Lane {
         &mut self,
         turn: &mut Turn<'_>,
         object: Object,
-        (object_offset, damage): (u64, Damage),
+        (file_offset, damage): (u64, Damage),
     ) {
         let (inode, until) = (object.inode, turn.now.mono.after_ms(LOOKUP_MS));
         let (dir, names, page_count) = (None, Vec::new(), 0);
         let lookup =
-            PathLookup { object, object_offset, damage, until, inode, dir, names, page_count };
+            PathLookup { object, file_offset, damage, until, inode, dir, names, page_count };
         if self.stopping || self.paths.lookups.len() >= LOOK_COUNT_MAX {
             return self.log_damage(turn, &lookup, &Place::Unknown);
         }
@@ -157,7 +157,7 @@ impl Lane {
     }
 
     fn log_damage(&mut self, turn: &mut Turn<'_>, lookup: &PathLookup, place: &Place) {
-        let PathLookup { object, object_offset: at, damage, .. } = lookup;
+        let PathLookup { object, file_offset: at, damage, .. } = lookup;
         let what = match damage {
             Damage::Missing => format!("bytes from {at} on are missing"),
             Damage::Short { found_bytes } => {

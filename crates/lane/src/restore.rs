@@ -17,13 +17,16 @@ use disk::{
 };
 use interface::{Mono, Party};
 use wire::{
-    ClientUuid, LaneId, Map, Op, SessionId, ShardCounts, ShardId, Status, Term, Transno, Wire, Xid,
+    ClientUuid, LaneId, Layout, Map, Op, SessionId, ShardCounts, ShardId, Status, Term, Transno,
+    Wire, Xid,
 };
 
 /// The state that is being restored.
 #[derive(Debug)]
 pub struct Restore {
     shards: ShardCounts,
+    /// The layout of new files.
+    layout: Layout,
     metas: Vec<meta::Shard>,
     datas: Vec<Recorded>,
     positions: BTreeMap<ShardId, ShardPosition>,
@@ -46,6 +49,8 @@ pub struct Restore {
 #[derive(Debug)]
 pub struct Restored {
     pub(crate) lane: LaneId,
+    /// The layout of new files.
+    pub(crate) layout: Layout,
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) datas: Vec<Recorded>,
     /// The ends of the shards' logs.
@@ -94,6 +99,7 @@ impl Restore {
         let datas = (0..shards.data).map(ShardId::data);
         Self {
             shards,
+            layout: made.layout,
             metas: metas.map(|shard| meta::Shard::new(shard, made)).collect(),
             datas: datas.map(Recorded::new).collect(),
             positions: BTreeMap::new(),
@@ -298,6 +304,7 @@ impl Restore {
         let mut lanes: Vec<Restored> = (0..lane_count)
             .map(|lane| Restored {
                 lane: LaneId(lane),
+                layout: self.layout,
                 metas: Vec::new(),
                 datas: Vec::new(),
                 positions: Vec::new(),

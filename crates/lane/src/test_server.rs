@@ -20,9 +20,13 @@ use interface::{
     Now, Object, ObjectEvent, PeerAction, PeerEvent, ProtocolPoint, StoreAction, StoreEvent,
     Ticket, Turn,
 };
-use wire::{FsUuid, Inspect, LaneId, Map, Rules, Secret, ServerId, ShardCounts, Status, Term};
+use wire::{
+    FsUuid, Inspect, LaneId, Layout, Map, Rules, Secret, ServerId, ShardCounts, Status, Term,
+};
 
-const MADE: Creation = Creation { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
+const AT_NS: u64 = 1_600_000_000_000_000_000;
+const MADE: Creation =
+    Creation { at_ns: AT_NS, uid: 0, gid: 0, mode: 0o755, layout: Layout::DEFAULT };
 
 mod clock;
 mod delivery;

@@ -210,7 +210,8 @@ impl Lane {
             | ContentsChange::Allocate { .. }
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
-            | ContentsChange::SumsRemoved { .. } => return None,
+            | ContentsChange::SumsRemoved { .. }
+            | ContentsChange::Stripe { .. } => return None,
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
         (same && replay.header.op == op).then(|| self.inject_fault(change))

@@ -128,7 +128,7 @@ fn open(path: &Path, args: &args::Serve) -> Result<Store> {
         let root_dir = args.serving.root_dir;
         let root = root_dir.over(RootDir::of_process());
         let store = store::open_or_create(path, &Shape { root, ..Shape::default() })?;
-        let Creation { at_ns: _, uid, gid, mode } = store.superblock().creation;
+        let Creation { at_ns: _, uid, gid, mode, layout: _ } = store.superblock().creation;
         if root_dir.differs_from(&RootDir { uid, gid, mode }) {
             warn!(
                 "--root-owner and --root-mode are for a store that is made; {} was made before and \

@@ -12,13 +12,15 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use disk::rows::{Row, ShardRow};
 use disk::{Change, Changes, Creation, Fault, InodeRow, TxnChange};
-use wire::{InodeNo, Name, ShardId, Term, Transno};
+use wire::{InodeNo, Layout, Name, ShardId, Term, Transno};
 
 /// Everything durable of a shard, in memory.
 #[derive(Debug)]
 pub(crate) struct State {
     shard: ShardId,
     pub(crate) name_key: NameKey,
+    /// The layout of new files.
+    layout: Layout,
     inodes: Inodes,
     /// Inodes without a name.
     pub(crate) orphans: BTreeSet<InodeNo>,
@@ -41,6 +43,7 @@ impl State {
         let mut state = Self {
             shard,
             name_key: NameKey::new(key),
+            layout: made.layout,
             inodes: Inodes::new(key),
             orphans: BTreeSet::new(),
             next_count: 1,
@@ -52,6 +55,11 @@ impl State {
             state.put_inode(&InodeRow::root(made));
         }
         state
+    }
+
+    /// The layout of new files.
+    pub(crate) const fn layout(&self) -> Layout {
+        self.layout
     }
 
     pub(crate) fn inode(&self, inode: InodeNo) -> Option<&Inode> {
@@ -265,6 +273,7 @@ impl State {
             | Row::Slot { .. }
             | Row::Object { .. }
             | Row::Sums { .. }
+            | Row::Stripe { .. }
             | Row::Evicted { .. }
             | Row::EvictedLast { .. }
             | Row::Recovered { .. }

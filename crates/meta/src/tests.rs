@@ -63,8 +63,13 @@ impl TestRng {
 }
 
 pub(crate) const ROOT: InodeNo = InodeNo::ROOT;
-pub(crate) const MADE: disk::Creation =
-    disk::Creation { at_ns: 1_000_000_000, uid: 0, gid: 0, mode: 0o755 };
+pub(crate) const MADE: disk::Creation = disk::Creation {
+    at_ns: 1_000_000_000,
+    uid: 0,
+    gid: 0,
+    mode: 0o755,
+    layout: wire::Layout::DEFAULT,
+};
 pub(crate) const ALICE: ClientUuid = ClientUuid([1; 16]);
 pub(crate) const BOB: ClientUuid = ClientUuid([2; 16]);
 

@@ -347,7 +347,7 @@ impl<'s> Txn<'s> {
         }
         match kind {
             FileKind::Directory => row.nlink = 2,
-            FileKind::File => row.stripe_count = 1,
+            FileKind::File => row.layout = Some(self.state.layout()),
             FileKind::Symlink
             | FileKind::Fifo
             | FileKind::Socket

@@ -6,7 +6,7 @@
 //! former holes or behind the end; content and size are unchanged.
 
 use interface::Errno;
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatvfs, ftruncate, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, fstatvfs, seek};
 use rustix::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,45 +39,55 @@ pub(crate) const fn may_leave_space(errno: Errno) -> bool {
     matches!(errno.0, NO_SPACE | QUOTA | TOO_LONG | IO)
 }
 
-/// Frees what a failed allocation of a range has left, in a file that had this size before. Space
-/// that was preallocated in the range and never written is freed too.
-pub(crate) fn give_back(
-    file: BorrowedFd<'_>,
+/// Frees what an allocation of a range has left, in a file that had this size before and has it
+/// again. Space that was preallocated in the range and never written is freed too.
+#[derive(Clone, Debug)]
+pub(crate) struct GiveBack {
+    /// What is not yet freed.
     range: Range<u64>,
-    size_bytes: u64,
-) -> io::Result<()> {
-    // Called even if the size is unchanged: ext4 then frees blocks behind the end.
-    ftruncate(file, size_bytes)?;
-    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let end = range.end.min(size_bytes);
-    let mut at = range.start;
-    while at < end {
-        let hole = match seek(file, SeekFrom::Hole(at)) {
-            Ok(hole) if hole < end => hole,
-            Ok(_) | Err(io::Errno::NXIO) => break,
-            Err(errno) => return Err(errno),
-        };
-        let data = match seek(file, SeekFrom::Data(hole)) {
-            Ok(data) => data.min(end),
-            Err(io::Errno::NXIO) => end,
-            Err(errno) => return Err(errno),
-        };
-        fallocate(file, punch, hole, data - hole)?;
-        at = data;
+    pub(crate) size_bytes: u64,
+}
+
+impl GiveBack {
+    pub(crate) const fn new(range: Range<u64>, size_bytes: u64) -> Self {
+        Self { range, size_bytes }
     }
-    let behind = range.start.max(size_bytes);
-    if behind < range.end {
-        // XFS frees those blocks by this call instead.
-        fallocate(file, punch, behind, range.end - behind)?;
+
+    /// The next range to be freed.
+    pub(crate) fn next(&mut self, file: BorrowedFd<'_>) -> io::Result<Option<Range<u64>>> {
+        let Range { start: at, end } = self.range;
+        if at >= end {
+            return Ok(None);
+        }
+        let inside_end = end.min(self.size_bytes);
+        let hole = if at < inside_end { next_hole(file, at..inside_end)? } else { None };
+        // What lies behind the end comes last: XFS frees that by this call, ext4 when a file is
+        // truncated to its own size.
+        let hole = hole.unwrap_or(at.max(self.size_bytes)..end);
+        self.range.start = hole.end;
+        Ok((hole.start < hole.end).then_some(hole))
     }
-    Ok(())
+}
+
+/// The first hole in a part of a file.
+fn next_hole(file: BorrowedFd<'_>, part: Range<u64>) -> io::Result<Option<Range<u64>>> {
+    let start = match seek(file, SeekFrom::Hole(part.start)) {
+        Ok(hole) if hole < part.end => hole,
+        Ok(_) | Err(io::Errno::NXIO) => return Ok(None),
+        Err(errno) => return Err(errno),
+    };
+    match seek(file, SeekFrom::Data(start)) {
+        Ok(data) => Ok(Some(start..data.min(part.end))),
+        Err(io::Errno::NXIO) => Ok(Some(start..part.end)),
+        Err(errno) => Err(errno),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use rustix::fs::fstat;
+    use rustix::fs::{fallocate, fstat, ftruncate};
     use std::os::unix::fs::FileExt as _;
 
     const KIB: u64 = 1024;
@@ -120,6 +130,16 @@ mod tests {
         give_back(file.as_fd(), 0..1024 * KIB, before.st_size.unsigned_abs()).unwrap();
         let after = fstat(&file).unwrap();
         assert_eq!((after.st_size, after.st_blocks), (before.st_size, before.st_blocks));
+    }
+
+    fn give_back(file: BorrowedFd<'_>, range: Range<u64>, size_bytes: u64) -> io::Result<()> {
+        ftruncate(file, size_bytes)?;
+        let mut give_back = GiveBack::new(range, size_bytes);
+        while let Some(hole) = give_back.next(file)? {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(file, punch, hole.start, hole.end - hole.start)?;
+        }
+        Ok(())
     }
 
     /// An unnamed file.

@@ -61,8 +61,6 @@ pub struct Limits {
     pub buffer_bytes_max: usize,
     /// Maximum number of open objects.
     pub open_object_count_max: usize,
-    /// Length of the segment files of a large object, in whole pages; fixed for the store's life.
-    pub segment_bytes: u64,
 }
 
 impl Limits {
@@ -92,7 +90,6 @@ impl Default for Limits {
             handshake_count_max: 1024,
             buffer_bytes_max: 256 << 20,
             open_object_count_max: 1024,
-            segment_bytes: crate::segments::SEGMENT_BYTES,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! need a file: Open ─ENOENT─▶ (reads: absent) or Create ─ENOENT─▶ MakeDir ×2 ─▶ Create
 //!              if objects are also read past the page cache: ─▶ OpenDirect
 //! read, write: Move, again while short          truncate, allocate: Move      seek, stat: at once
+//! allocate, refused: Shorten ─▶ Punch, hole by hole
 //! remove, where one sync makes many names durable: Unlink ─▶ Follow ─▶ (the first of the waiting)
 //!              OpenDir ─▶ SyncDir, and all of them are done
 //! part of a list: as a read, into the list's buffer (`lists`)
@@ -15,19 +16,18 @@
 //! Invariant: path, buffer and descriptor of an operation belong to the job until it is dropped,
 //! which happens only after its last completion.
 
-use crate::allocate::{has_space, takes_space};
+use crate::allocate::{GiveBack, has_space, takes_space};
 use crate::config::FaultPoint;
 use crate::driver::{Kind, Op, Token, owned};
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::path::ObjectPath;
-use crate::segments::SegmentTask;
 use crate::sums::{Chunk, READ_BYTES_MAX};
 use crate::tools::Tools;
+mod give_back;
 mod kind;
 mod moves;
 mod query;
-mod segmented;
 
 use interface::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent};
 pub(crate) use kind::JobKind;
@@ -57,8 +57,9 @@ enum Step {
     /// 0: the shard's directory; 1: the one in it.
     MakeDir(u8),
     Move,
-    /// A thread works on an object of several segments.
-    Segments,
+    /// Frees what an allocation has taken: the former size, then hole by hole.
+    Shorten,
+    Punch,
     Sync,
     Unlink,
     /// Waits for another job's sync, or to become the job that syncs.
@@ -87,7 +88,9 @@ pub(crate) struct Job {
     cached: bool,
     /// The page cache lacked part of it.
     missed: bool,
-    segment_task: Option<SegmentTask>,
+    /// What is to be freed, and the hole that is being freed.
+    give_back: Option<GiveBack>,
+    hole: Range<u64>,
     /// Of an allocation: the file's size before it, and its error, if it failed.
     before_bytes: u64,
     refused: Option<Errno>,
@@ -112,7 +115,8 @@ impl Job {
             chunk: None,
             cached: kind.asks_cache(),
             missed: false,
-            segment_task: None,
+            give_back: None,
+            hole: 0..0,
             before_bytes: 0,
             refused: None,
             leads: false,
@@ -152,7 +156,10 @@ impl Job {
                 Err(errno) => self.fail(errno, objects, tools),
             },
             Step::Move => self.on_moved(outcome, token, objects, tools),
-            Step::Segments => self.on_segment_task(outcome, token, objects, tools),
+            Step::Shorten | Step::Punch => match outcome {
+                Ok(_) => self.punch_next(token, objects, tools),
+                Err(errno) => self.end_give_back(Err(errno), objects, tools),
+            },
             Step::Sync => match outcome {
                 Ok(_) if objects.names_follow_files => self.done(tools),
                 Ok(_) if objects.slot(self.object_index).entry_durable => self.done(tools),
@@ -187,9 +194,6 @@ impl Job {
             objects.slot(self.object_index).file.count_close(tools);
             objects.slot(self.object_index).file = FileState::Unknown;
             objects.slot(self.object_index).entry_durable = false;
-            if self.has_segments(objects, tools) {
-                return self.start_segment_task(token, objects, tools);
-            }
             return self.go(Step::Unlink, token, objects, tools);
         }
         match objects.slot(self.object_index).file {
@@ -248,9 +252,6 @@ impl Job {
 
     /// The file is open.
     fn work(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
-        if self.needs_segments(objects) {
-            return self.start_segment_task(token, objects, tools);
-        }
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
                 let space_bytes = read_bytes as usize;
@@ -316,6 +317,12 @@ impl Job {
                 self.load_file_ranges(offset..offset.saturating_add(range_bytes), objects, tools);
                 self.go(Step::Move, token, objects, tools)
             }
+            JobKind::GiveBack { offset, range_bytes, size_bytes, .. } => {
+                let range = offset..offset.saturating_add(range_bytes);
+                self.load_file_ranges(range.clone(), objects, tools);
+                self.give_back = Some(GiveBack::new(range, size_bytes));
+                self.shorten(token, objects, tools)
+            }
             JobKind::Seek { ticket, offset, hole } => {
                 tools.counters.syscall_count += 1;
                 let seek_at = |file: BorrowedFd<'_>| seek_in(file, offset, hole);
@@ -327,9 +334,6 @@ impl Job {
             JobKind::Stat { ticket } => {
                 tools.counters.syscall_count += 1;
                 let result = borrowed(objects, self.object_index, stat_of);
-                if result.is_ok_and(|found| self.may_have_more(found, objects)) {
-                    return self.start_segment_task(token, objects, tools);
-                }
                 let result = result.map(Some);
                 tools.events.push(Event::Object(ObjectEvent::Stat { ticket, result }));
                 true
@@ -414,9 +418,15 @@ impl Job {
         let path = self.path.bytes.as_ptr().cast();
         let (point, op) = match step {
             Step::Begin => return self.begin(token, objects, tools),
-            Step::Segments => {
-                let Some(segment_task) = &self.segment_task else { panic!("another thread works") };
-                (self.kind.point(), Op::Readable { file: segment_task.done_event.as_raw_fd() })
+            Step::Shorten => {
+                let size_bytes = self.former_bytes();
+                (FaultPoint::ObjectTruncate, Op::Truncate { file, size_bytes })
+            }
+            Step::Punch => {
+                let Range { start: offset, end } = self.hole;
+                let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                let range_bytes = end - offset;
+                (FaultPoint::ObjectAllocate, Op::Allocate { file, offset, range_bytes, mode })
             }
             Step::Follow => return false,
             Step::Open => {
@@ -492,6 +502,7 @@ impl Job {
             }
             JobKind::Truncate { ticket, .. }
             | JobKind::Allocate { ticket, .. }
+            | JobKind::GiveBack { ticket, .. }
             | JobKind::Sync { ticket }
             | JobKind::Remove { ticket } => {
                 Event::Object(ObjectEvent::Done { ticket, result: Ok(()) })
@@ -559,6 +570,7 @@ impl Job {
             }
             JobKind::Truncate { ticket, .. }
             | JobKind::Allocate { ticket, .. }
+            | JobKind::GiveBack { ticket, .. }
             | JobKind::Sync { ticket }
             | JobKind::Remove { ticket } => {
                 Event::Object(ObjectEvent::Done { ticket, result: Err(errno) })

@@ -1,4 +1,4 @@
-//! List reads in progress: pieces of one object that are read into one buffer, side by side.
+//! List reads in progress: pieces of a file's objects that are read into one buffer, side by side.
 //!
 //! Each piece is a job of its own ([`crate::job::JobKind::Part`]) and writes its own part of the
 //! buffer. Invariant: only the list's jobs use the buffer until the last of them is done; then its

@@ -67,11 +67,6 @@ pub(crate) struct Objects {
     /// Reads and writes in flight, of all objects.
     moving_count: u32,
     open_count_max: usize,
-    /// See `segments`.
-    pub(crate) segment_bytes: u64,
-    /// Objects that have, or had, more than one. The core asks for an object's size before using
-    /// it.
-    pub(crate) segmented: HashSet<Object>,
     slots: Slab<OpenObject>,
     by_object: HashMap<Object, u32>,
     /// Hand of the eviction clock.
@@ -116,7 +111,7 @@ impl Objects {
     /// `names`: whether names follow files; default: by the file system.
     pub(crate) fn new(
         dir: OwnedFd,
-        (open_count_max, segment_bytes): (usize, u64),
+        open_count_max: usize,
         (uses_file_ranges, direct): (bool, bool),
         names: Option<bool>,
     ) -> Self {
@@ -125,8 +120,6 @@ impl Objects {
             names_follow_files,
             removals: Removals::default(),
             dir: Arc::new(dir),
-            segment_bytes,
-            segmented: HashSet::new(),
             uses_file_ranges,
             knows_cached: true,
             direct,
@@ -186,12 +179,7 @@ impl Objects {
             let slot = self.slot(object_index);
             let Some(job_index) = slot.waiting.front().copied() else { return };
             let kind = self.job(job_index).kind;
-            let (mut alone, last) = kind.order();
-            // A job that makes a second segment must not run beside jobs on the first one.
-            let object = self.slot(object_index).object;
-            alone |= kind.creates()
-                && kind.end() > self.segment_bytes
-                && !self.segmented.contains(&object);
+            let (alone, last) = kind.order();
             let slot = self.slot(object_index);
             let opening = matches!(slot.file, FileState::Opening);
             let closed = matches!(slot.file, FileState::Unknown);

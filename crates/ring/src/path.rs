@@ -33,27 +33,24 @@ impl ObjectPath {
     }
 }
 
-impl ObjectPath {
-    /// The path as text.
-    pub(crate) fn text(&self) -> &str {
-        let end = self.bytes.iter().position(|byte| *byte == 0).unwrap_or(self.bytes.len());
-        std::str::from_utf8(&self.bytes[..end]).unwrap_or("")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use wire::InodeNo;
+
+    fn text(path: &ObjectPath) -> &str {
+        let end = path.bytes.iter().position(|byte| *byte == 0).unwrap_or(path.bytes.len());
+        std::str::from_utf8(&path.bytes[..end]).unwrap_or("")
+    }
 
     #[test]
     fn a_path_names_shard_and_spreads_by_inode() {
         let object =
             Object { shard_index: 5, stripe_index: 0xa, inode: InodeNo(0x0003_0000_0004_8234) };
         let path = ObjectPath::new(object);
-        assert_eq!(path.text(), "05/12/0003000000048234.a");
+        assert_eq!(text(&path), "05/12/0003000000048234.a");
         assert_eq!(path.dir_ends, [2, 5]);
-        assert_eq!(object.to_string(), format!("objects/{}", path.text()));
+        assert_eq!(object.to_string(), format!("objects/{}", text(&path)));
     }
 
     #[test]

@@ -35,21 +35,15 @@ pub(crate) struct SumJobs {
 }
 
 impl SumJobs {
-    /// Registers ranges; returns the job's index, and the end of the last range.
-    pub(crate) fn begin(&mut self, ticket: Ticket, encoded: &[u8]) -> (u32, u64) {
+    /// Registers ranges; returns the job's index.
+    pub(crate) fn begin(&mut self, ticket: Ticket, encoded: &[u8]) -> u32 {
         let ranges = decoded(encoded);
-        let end = |range: &SumRange| range.object_offset.saturating_add(range.range_bytes.into());
-        let end = ranges.iter().map(end).max().unwrap_or(0);
         let sums = Sums { ticket, ranges, found: Vec::new(), summed_count: 0 };
-        (u32_of(self.slots.insert(sums)), end)
+        u32_of(self.slots.insert(sums))
     }
 
     fn slot(&mut self, index: u32) -> &mut Sums {
         &mut self.slots[index as usize]
-    }
-
-    pub(crate) fn ranges(&mut self, index: u32) -> &[SumRange] {
-        &self.slot(index).ranges
     }
 
     /// The next read, unless all ranges are done.
@@ -94,13 +88,6 @@ impl Tools {
         ranges[summed_count..].iter().for_each(|_| put(&mut found, &[]));
         let result = result.map(|()| self.arena.put(&found));
         self.events.push(Event::Object(ObjectEvent::Sums { ticket, result, from_disk }));
-    }
-
-    /// Completes a job that a segment thread did; it did not ask where the bytes came from.
-    pub(crate) fn end_segment_sums(&mut self, index: u32, found: &[u8]) {
-        let Sums { ticket, .. } = self.sum_jobs.end(index);
-        let result = Ok(self.arena.put(found));
-        self.events.push(Event::Object(ObjectEvent::Sums { ticket, result, from_disk: false }));
     }
 
     /// Checksums of written data, by blocks.
@@ -159,8 +146,7 @@ mod tests {
     fn adjacent_ranges_are_read_together() {
         let mut jobs = SumJobs::default();
         let all = [(0, 65_536), (65_536, 65_536), (131_072, 10), (262_144, 5)];
-        let (index, end) = jobs.begin(Ticket(1), &ranges(&all));
-        assert_eq!(end, 262_149);
+        let index = jobs.begin(Ticket(1), &ranges(&all));
         let first = jobs.next(index).unwrap();
         assert_eq!(first, Chunk { offset: 0, read_bytes: 131_082, range_count: 3 });
         jobs.sum(index, first, &vec![7; 100_000]);

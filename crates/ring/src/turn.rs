@@ -145,7 +145,6 @@ impl Ring {
         }
         let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut mailbox);
         let open_count_max = config.limits.open_object_count_max;
-        let segment_bytes = config.limits.segment_bytes;
         // Replies to a kernel are copied into its request, so they must be in memory. An engine, or
         // O_DIRECT, does not leave data in the page cache.
         let copies = config.checksum_reads || config.kernel.is_some();
@@ -157,8 +156,7 @@ impl Ring {
             log: config.log.map(|log| Log::new(log, &mut tools)),
             objects: config.store.map(|dir| {
                 let names = config.names_follow_files;
-                let limits = (open_count_max, segment_bytes);
-                Objects::new(dir, limits, (uses_file_ranges, config.direct), names)
+                Objects::new(dir, open_count_max, (uses_file_ranges, config.direct), names)
             }),
             kernel: config.kernel.map(Kernel::new).transpose()?,
             mailbox,

@@ -5,7 +5,8 @@ use crate::operation::Operation;
 use crate::plan::{DiskBehaviour, Injection};
 use crate::simulation::Simulation;
 use disk::BlockSum;
-use interface::Object;
+use interface::{Object, ObjectPiece};
+use std::collections::BTreeSet;
 
 impl Simulation {
     /// Checks at a start that the recorded checksums match the contents after the crash. A missing
@@ -14,7 +15,7 @@ impl Simulation {
         if self.plan.faults.disk == DiskBehaviour::Lying {
             return;
         }
-        let wrong = self.row_store.sums().into_iter().find_map(|(object, block, sum)| {
+        let wrong = self.row_store.sums(&self.plan).into_iter().find_map(|(object, block, sum)| {
             let from = narrow(block * u64::from(self.plan.block_bytes));
             let exists = self.disk.size(object).is_some() && !self.flipped.contains_key(&object);
             let bytes = self.disk.read(object, from, narrow(u64::from(sum.covered_bytes)));
@@ -32,7 +33,7 @@ impl Simulation {
 
     /// Flips a bit in a block that has a checksum.
     pub(crate) fn flip_bit(&mut self) {
-        let sums = self.row_store.sums();
+        let sums = self.row_store.sums(&self.plan);
         let blocks = sums.into_iter().filter(|(object, ..)| self.disk.size(*object).is_some());
         let blocks: Vec<_> = blocks.collect();
         // An open region has no checksum, and at most one bit of an object flips.
@@ -57,17 +58,25 @@ impl Simulation {
         self.disk.is_evicted(object)
     }
 
+    /// The same for a list: its objects are read at once.
+    pub(crate) fn misses_any(&mut self, object: Object, pieces: &[ObjectPiece]) -> bool {
+        let stripes: BTreeSet<u32> = pieces.iter().map(|piece| piece.stripe_index).collect();
+        stripes.into_iter().any(|stripe_index| self.misses_cache(Object { stripe_index, ..object }))
+    }
+
     /// Flips a bit of an object without operations under way that has its checksums. Not between
     /// the comparison of a block and the read that follows: a machine does both in one step.
     fn rot_served(&mut self, object: Object) {
         let mut operations = self.server.seats.iter().flat_map(|seat| seat.operations.values());
         let is_used = operations.any(|operation| match operation {
             Operation::Read { object: other, only_cached: false, .. }
-            | Operation::ReadList { object: other, only_cached: false, .. }
             | Operation::Sums { object: other, .. }
             | Operation::Patch { object: other, .. }
             | Operation::Sync { object: other, .. }
             | Operation::Remove { object: other, .. } => *other == object,
+            Operation::ReadList { object: other, only_cached: false, .. } => {
+                other.inode == object.inode
+            }
             Operation::Read { only_cached: true, .. }
             | Operation::ReadList { only_cached: true, .. }
             | Operation::Log { .. }
@@ -82,7 +91,7 @@ impl Simulation {
             return;
         }
         let block_bytes = narrow(u64::from(self.plan.block_bytes));
-        let mut blocks = self.row_store.sums();
+        let mut blocks = self.row_store.sums(&self.plan);
         blocks.retain(|(other, block, sum)| {
             let count = narrow(u64::from(sum.covered_bytes));
             let bytes = self.disk.read(*other, narrow(*block) * block_bytes, count);

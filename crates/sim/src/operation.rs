@@ -3,14 +3,14 @@
 use crate::disk::Patch;
 use crate::number::narrow;
 use crate::simulation::{Due, Simulation};
-use interface::{Object, ObjectAction, StoreAction, SumRange, Ticket};
-use wire::{Pieces, Reader, Wire as _};
+use interface::{Object, ObjectAction, ObjectPiece, StoreAction, SumRange, Ticket};
+use wire::Reader;
 
 /// An operation under way.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     Log { ticket: Ticket, batch: Vec<u8> },
-    ReadList { ticket: Ticket, object: Object, pieces: Pieces, only_cached: bool },
+    ReadList { ticket: Ticket, object: Object, pieces: Vec<ObjectPiece>, only_cached: bool },
     Read { ticket: Ticket, object: Object, from: usize, count: usize, only_cached: bool },
     Patch { ticket: Ticket, object: Object, patch: Patch, block_bytes: u32 },
     Sync { ticket: Ticket, object: Object, patch_no: u64 },
@@ -80,7 +80,8 @@ impl Simulation {
                 Operation::Read { ticket, object, from, count, only_cached }
             }
             ObjectAction::ReadList { ticket, object, pieces, only_cached } => {
-                let pieces = Pieces::decode_all(seat.state.arena.get(pieces)).ok()?;
+                let mut from = Reader::new(seat.state.arena.get(pieces));
+                let pieces = std::iter::from_fn(|| from.read().ok()).collect();
                 Operation::ReadList { ticket, object, pieces, only_cached }
             }
             ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes } => {
@@ -88,7 +89,9 @@ impl Simulation {
                 let patch = Patch::Write { from: narrow(object_offset), bytes };
                 Operation::Patch { ticket, object, patch, block_bytes }
             }
-            ObjectAction::Truncate { ticket, object, size_bytes } => {
+            // An object takes no space here that it does not show.
+            ObjectAction::Truncate { ticket, object, size_bytes }
+            | ObjectAction::GiveBack { ticket, object, size_bytes, .. } => {
                 let patch = Patch::Truncate { size: narrow(size_bytes) };
                 Operation::Patch { ticket, object, patch, block_bytes: 0 }
             }

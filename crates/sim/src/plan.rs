@@ -6,7 +6,7 @@ use crate::prng::Prng;
 use crate::trace::TraceStep;
 use crate::work::Kind;
 use lane::Share;
-use wire::Rule;
+use wire::{Layout, Rule};
 
 /// How the disk behaves besides losing unsynced data in a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,6 +175,8 @@ pub(crate) struct Plan {
     /// Bytes of a block that has a checksum, and after which idle time the checksums of an object
     /// are recorded.
     pub(crate) block_bytes: u32,
+    /// Bytes of a stripe: with few of them, ordinary operations change several objects.
+    pub(crate) stripe_unit_bytes: u64,
     pub(crate) quiet_ms: u64,
     /// At a start of the server a bit of a recorded block may flip.
     pub(crate) has_bit_rot: bool,
@@ -189,6 +191,11 @@ pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 
 impl Plan {
+    /// The layout of all files.
+    pub(crate) fn layout(&self) -> Layout {
+        Layout { stripe_unit_bytes: self.stripe_unit_bytes, ..Layout::DEFAULT }
+    }
+
     /// Whether replies may precede the durability of their change.
     pub(crate) const fn shared(&self) -> bool {
         !self.sync
@@ -249,7 +256,8 @@ impl Plan {
             log_ms: prng.clone().pick(&[0, 0, 1, 5, 40]).unwrap_or(0),
             applies: injection != Some(Injection::LostBatch) && prng.one_in(2),
             meta_memory_bytes: prng.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
-            block_bytes: prng.clone().pick(&[16, 16, 512, disk::BLOCK_BYTES]).unwrap_or(16),
+            block_bytes: roll_block_bytes(&mut prng.clone()),
+            stripe_unit_bytes: roll_stripe_unit(prng.clone()),
             has_bit_rot,
             quiet_ms: prng.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
             peer_faults: prng.clone().one_in(3),
@@ -257,6 +265,19 @@ impl Plan {
             injection,
         }
     }
+}
+
+/// In half of the runs a stripe is one block or a few.
+fn roll_stripe_unit(mut prng: Prng) -> u64 {
+    let block_bytes = u64::from(roll_block_bytes(&mut prng.clone()));
+    prng.number();
+    let default = Layout::DEFAULT.stripe_unit_bytes;
+    let unit_bytes = prng.pick(&[default, default, 64, 4096]).unwrap_or(default);
+    unit_bytes.max(block_bytes)
+}
+
+fn roll_block_bytes(prng: &mut Prng) -> u32 {
+    prng.pick(&[16, 16, 512, disk::BLOCK_BYTES]).unwrap_or(16)
 }
 
 /// Every kind of call has a weight; many have none, so that runs differ.

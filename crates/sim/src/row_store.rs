@@ -2,6 +2,7 @@
 //! transactions.
 
 use crate::number::narrow;
+use crate::plan::Plan;
 use disk::rows::{Key, Range, Row, Rows, ShardRow, apply, begin};
 use disk::{BlockSum, BlockSums, Creation, Fault, GROUP_BLOCK_COUNT, LogReader, Record};
 use interface::Object;
@@ -64,23 +65,24 @@ impl RowStore {
         ShardRow::decode_all(value).map_err(|_| Fault::new("a shard's row does not decode", 0))
     }
 
-    /// The checksums that the rows have, by object and block.
-    pub(crate) fn sums(&self) -> Vec<(Object, u64, BlockSum)> {
+    /// The checksums that the rows have, by object and block of the object.
+    pub(crate) fn sums(&self, plan: &Plan) -> Vec<(Object, u64, BlockSum)> {
+        let unit_blocks = plan.stripe_unit_bytes / u64::from(plan.block_bytes);
         let mut all = Vec::new();
         for (key, value) in &self.rows {
-            let of = |shard: ShardId, inode| Object {
-                shard_index: shard.index(),
-                stripe_index: 0,
-                inode,
+            let of = |shard: ShardId, inode, block: u64, sum| {
+                let stripe_index = u32::try_from(block / unit_blocks).unwrap_or(u32::MAX);
+                let object = Object { shard_index: shard.index(), stripe_index, inode };
+                (object, block % unit_blocks, sum)
             };
             match Row::decode(key, value) {
                 Ok(Row::Object { shard, inode, row }) => {
-                    all.push((of(shard, inode), 0, row.first_sum))
+                    all.push(of(shard, inode, 0, row.first_sum))
                 }
                 Ok(Row::Sums { shard, inode, group, sums }) => {
                     let sums = BlockSums::decode_all(sums).unwrap_or_default();
                     let blocks = (group * GROUP_BLOCK_COUNT..).zip(sums.0);
-                    all.extend(blocks.map(|(block, sum)| (of(shard, inode), block, sum)));
+                    all.extend(blocks.map(|(block, sum)| of(shard, inode, block, sum)));
                 }
                 Ok(_) | Err(_) => {}
             }

@@ -10,14 +10,20 @@ use crate::plan::{DiskBehaviour, Injection};
 use crate::simulation::{Due, Place, Simulation};
 use disk::{Creation, Fault};
 use interface::{
-    Action, Bulk, Core, Errno, Event, LogSpace, NetAction, ObjectEvent, ObjectStat, PeerAction,
-    ProtocolPoint, StoreEvent, StoreSpace, Turn, Usage,
+    Action, Bulk, Core, Errno, Event, LogSpace, NetAction, Object, ObjectEvent, ObjectPiece,
+    ObjectStat, PeerAction, ProtocolPoint, StoreEvent, StoreSpace, Turn, Usage,
 };
 use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
-use wire::{LaneId, Map, ServerId, ShardCounts, Term};
+use wire::{LaneId, Layout, Map, ServerId, ShardCounts, Term};
 
-const MADE: Creation = Creation { at_ns: 1_600_000_000_000_000_000, uid: 0, gid: 0, mode: 0o755 };
+const CREATION: Creation = Creation {
+    at_ns: 1_600_000_000_000_000_000,
+    uid: 0,
+    gid: 0,
+    mode: 0o755,
+    layout: Layout::DEFAULT,
+};
 const EIO: Errno = Errno(5);
 
 /// A server lane with its state.
@@ -119,12 +125,13 @@ impl Simulation {
 
     /// Applies the logs to the rows, and loads the rows into memory.
     fn restore(&mut self, shards: ShardCounts) -> Result<Restore, Fault> {
-        self.row_store.begin(MADE)?;
+        let made = Creation { layout: self.plan.layout(), ..CREATION };
+        self.row_store.begin(made)?;
         for log in self.disk.logs() {
             self.row_store.redo(log)?;
         }
         self.check_sums();
-        self.row_store.restore(shards, MADE, self.plan.meta_memory_bytes)
+        self.row_store.restore(shards, made, self.plan.meta_memory_bytes)
     }
 
     /// The applier applies the next batch.
@@ -304,8 +311,12 @@ impl Simulation {
                 result: self.append(lane, &batch, failed),
             })),
             Operation::Read { ticket, object, only_cached: true, .. }
-            | Operation::ReadList { ticket, object, only_cached: true, .. }
                 if !failed && self.misses_cache(object) =>
+            {
+                Incoming::Plain(Event::Object(ObjectEvent::Uncached { ticket }))
+            }
+            Operation::ReadList { ticket, object, ref pieces, only_cached: true }
+                if !failed && self.misses_any(object, pieces) =>
             {
                 Incoming::Plain(Event::Object(ObjectEvent::Uncached { ticket }))
             }
@@ -315,11 +326,12 @@ impl Simulation {
                 Incoming::Read { ticket, result: result.map(|()| bytes) }
             }
             Operation::ReadList { ticket, object, pieces, .. } => {
-                self.disk.load_into_cache(object);
                 let mut bytes = Vec::new();
-                for piece in pieces.iter() {
-                    let count = narrow(u64::from(piece.piece_bytes));
-                    let mut read = self.disk.read(object, narrow(piece.file_offset), count);
+                for ObjectPiece { stripe_index, object_offset, piece_bytes } in pieces {
+                    let object = Object { stripe_index, ..object };
+                    self.disk.load_into_cache(object);
+                    let count = narrow(u64::from(piece_bytes));
+                    let mut read = self.disk.read(object, narrow(object_offset), count);
                     read.resize(count, 0);
                     bytes.append(&mut read);
                 }

@@ -1,9 +1,9 @@
 //! Comparing contents at rest with their checksums, without a server.
 
-use crate::{ObjectContents, ObjectFiles, ObjectName, Reader, StoreError};
+use crate::{FileObjects, ObjectContents, ObjectFiles, ObjectName, Reader, StoreError};
 use disk::rows::{Key, ObjectRow, Range, Row};
 use disk::{BLOCK_BYTES, BlockSum, BlockSums, GROUP_BLOCK_COUNT};
-use wire::{ShardId, Wire as _};
+use wire::{InodeNo, ShardId, Wire as _};
 
 /// A block that differs from its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,27 @@ pub struct Compared {
 }
 
 impl Reader<'_> {
-    /// Compares an object with the checksums in the rows. A block without one was overwritten and
+    /// The objects of a file at a data shard, as recorded.
+    ///
+    /// # Errors
+    /// [`StoreError`] on an error of the medium.
+    pub fn file_objects(&self, shard: ShardId, inode: InodeNo) -> Result<FileObjects, StoreError> {
+        let single = FileObjects::single(shard.index(), inode);
+        let row = self.get(&Key::object(shard, inode))?;
+        let row = row.and_then(|value| ObjectRow::decode_all(value).ok());
+        let Some(layout) = row.and_then(|row| row.layout) else { return Ok(single) };
+        let mut further = Vec::new();
+        self.scan(&Range::stripes(shard, inode), |key, value| {
+            // A row that does not decode is reported separately.
+            if let Ok(Row::Stripe { stripe_index, .. }) = Row::decode(key, value) {
+                further.push(stripe_index);
+            }
+            Ok(crate::ScanControl::Continue)
+        })?;
+        Ok(FileObjects { layout, further, ..single })
+    }
+
+    /// Compares a file with the checksums in the rows. A block without one was overwritten and
     /// not yet summed again, was never written, or is a hole.
     ///
     /// # Errors
@@ -36,10 +56,11 @@ impl Reader<'_> {
     pub fn compare_contents(
         &self,
         files: &ObjectFiles,
-        name: ObjectName,
+        objects: FileObjects,
     ) -> Result<Compared, StoreError> {
+        let name = objects.first;
         let mut comparison =
-            Comparison { contents: files.contents(name), compared: Compared::default() };
+            Comparison { contents: files.contents(objects), compared: Compared::default() };
         for group in self.sum_groups(name)? {
             let sums = self.sums_of_group(name, group)?;
             for (block, sum) in (group * GROUP_BLOCK_COUNT..).zip(sums.0) {
@@ -135,12 +156,12 @@ mod tests {
         let sums: Vec<BlockSum> =
             bytes.chunks(block_bytes).map(|block| sum(&block[..block_bytes - 9])).collect();
         let folder = tempfile::tempdir().unwrap();
-        let name = ObjectName { shard_index: 0, inode: wire::InodeNo(7), stripe_index: 0 };
-        let path = folder.path().join(name.path());
+        let objects = FileObjects::single(0, wire::InodeNo(7));
+        let path = folder.path().join(objects.first.path());
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let compare = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            let contents = ObjectFiles::new(folder.path().to_owned()).contents(name);
+            let contents = ObjectFiles::new(folder.path().to_owned()).contents(objects.clone());
             let mut comparison = Comparison { contents, compared: Compared::default() };
             for (block, sum) in (0..).zip(&sums) {
                 comparison.block(block, *sum).unwrap();

@@ -13,7 +13,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use wire::{FsUuid, Wire as _};
+use wire::{FsUuid, Layout, Wire as _};
 
 /// The parameters that are fixed at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub struct Shape {
     pub meta_shard_count: u16,
     /// Data shards, 1 ..= 32,767.
     pub data_shard_count: u16,
+    /// The layout of new files.
+    pub layout: Layout,
     /// The attributes of the root directory.
     pub root: RootDir,
 }
@@ -65,6 +67,7 @@ impl Default for Shape {
         Self {
             meta_shard_count: Superblock::SHARD_COUNT,
             data_shard_count: Superblock::SHARD_COUNT,
+            layout: Layout::DEFAULT,
             root: RootDir::of_process(),
         }
     }
@@ -148,6 +151,7 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
             uid: shape.root.uid,
             gid: shape.root.gid,
             mode: shape.root.mode,
+            layout: shape.layout,
         },
     };
     fs_key::make(path, superblock.fs)?;

@@ -3,14 +3,13 @@
 //! The ring defines the layout (`docs/formats.md`). This module changes no file.
 
 use crate::StoreError;
-use ring::SEGMENT_BYTES;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
-use std::fs::{self, DirEntry, File, Metadata};
+use std::fs::{self, DirEntry, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use wire::InodeNo;
+use wire::{InodeNo, Layout};
 
 const STAT_BLOCK_BYTES: u64 = 512;
 
@@ -25,12 +24,51 @@ pub struct ObjectName {
     pub stripe_index: u32,
 }
 
-/// An object's file, with its further segments.
+/// The objects of a file at its data shard.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileObjects {
+    /// The first object.
+    pub first: ObjectName,
+    /// How the file lies in them.
+    pub layout: Layout,
+    /// The stripes behind the first that may have an object, in rising order.
+    pub further: Vec<u32>,
+}
+
+impl FileObjects {
+    /// A file of one object.
+    #[must_use]
+    pub const fn single(shard_index: u16, inode: InodeNo) -> Self {
+        let first = ObjectName { shard_index, inode, stripe_index: 0 };
+        let layout = Layout { stripe_unit_bytes: 1 << 62, stripe_count: 1 };
+        Self { first, layout, further: Vec::new() }
+    }
+
+    /// The objects, in the order of their bytes.
+    pub fn names(&self) -> impl Iterator<Item = ObjectName> {
+        let first = self.first;
+        let further = self.further.iter();
+        let further = further.map(move |stripe_index| self.stripe(*stripe_index));
+        std::iter::once(first).chain(further)
+    }
+
+    /// The object of the last byte of a file of this size.
+    #[must_use]
+    pub fn last(&self, size_bytes: u64) -> ObjectName {
+        self.stripe(self.layout.last(size_bytes).0)
+    }
+
+    const fn stripe(&self, stripe_index: u32) -> ObjectName {
+        ObjectName { stripe_index, ..self.first }
+    }
+}
+
+/// An object's file, or all of a file's objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectFile {
-    /// The object.
+    /// The object, or the first of them.
     pub name: ObjectName,
-    /// The object's size.
+    /// The size.
     pub size_bytes: u64,
     /// The allocated space.
     pub allocated_bytes: u64,
@@ -80,16 +118,40 @@ impl ObjectFiles {
     pub fn find(&self, name: ObjectName) -> Result<Option<ObjectFile>, StoreError> {
         let path = self.folder.join(name.path());
         match fs::symlink_metadata(&path) {
-            Ok(stat) => self.measure(name, &stat).map(Some),
+            Ok(stat) => Ok(Some(ObjectFile {
+                name,
+                size_bytes: stat.size(),
+                allocated_bytes: stat.blocks() * STAT_BLOCK_BYTES,
+            })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::io("look at", &path, error)),
         }
     }
 
-    /// The contents of an object, which need not exist.
+    /// Size and space of a file, if it has an object.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the file system refuses.
+    pub fn find_all(&self, objects: &FileObjects) -> Result<Option<ObjectFile>, StoreError> {
+        let mut all: Option<ObjectFile> = None;
+        for name in objects.names() {
+            let Some(ObjectFile { size_bytes, allocated_bytes, .. }) = self.find(name)? else {
+                continue;
+            };
+            let start = objects.layout.start(name.stripe_index);
+            let end = if size_bytes > 0 { start.saturating_add(size_bytes) } else { 0 };
+            let first = ObjectFile { name: objects.first, size_bytes: 0, allocated_bytes: 0 };
+            let all = all.get_or_insert(first);
+            all.size_bytes = all.size_bytes.max(end);
+            all.allocated_bytes += allocated_bytes;
+        }
+        Ok(all)
+    }
+
+    /// The contents of a file, whose objects need not exist.
     #[must_use]
-    pub fn contents(&self, name: ObjectName) -> ObjectContents {
-        ObjectContents { path: self.folder.join(name.path()), open: None }
+    pub fn contents(&self, objects: FileObjects) -> ObjectContents {
+        ObjectContents { folder: self.folder.clone(), objects, open: None }
     }
 
     /// Visits every object's file, shard by shard; calls `foreign` for every other name.
@@ -116,11 +178,7 @@ impl ObjectFiles {
                 for entry in entries(&folder.path())? {
                     let text = entry.file_name().to_string_lossy().into_owned();
                     let path = below.join(&text);
-                    let first = text.strip_suffix(".d").unwrap_or(&text);
-                    let name = ObjectName::of_path(&below.join(first));
-                    match name {
-                        // A further segment of an object that its first file stands for.
-                        Some(_) if first != text => {}
+                    match ObjectName::of_path(&path) {
                         Some(name) => {
                             if let Some(file) = self.find(name)? {
                                 visit(file)?;
@@ -133,56 +191,33 @@ impl ObjectFiles {
         }
         Ok(())
     }
-
-    fn measure(&self, name: ObjectName, stat: &Metadata) -> Result<ObjectFile, StoreError> {
-        let mut file = ObjectFile {
-            name,
-            size_bytes: stat.size(),
-            allocated_bytes: stat.blocks() * STAT_BLOCK_BYTES,
-        };
-        if file.size_bytes < SEGMENT_BYTES {
-            return Ok(file);
-        }
-        let folder = self.folder.join(name.path()).with_added_extension("d");
-        if !folder.exists() {
-            return Ok(file);
-        }
-        for entry in entries(&folder)? {
-            let text = entry.file_name().to_string_lossy().into_owned();
-            let Ok(segment_no) = u64::from_str_radix(&text, 16) else { continue };
-            let stat = entry.metadata();
-            let stat = stat.map_err(|error| StoreError::io("look at", &entry.path(), error))?;
-            let end = segment_no.saturating_mul(SEGMENT_BYTES).saturating_add(stat.size());
-            file.size_bytes = file.size_bytes.max(end);
-            file.allocated_bytes += stat.blocks() * STAT_BLOCK_BYTES;
-        }
-        Ok(file)
-    }
 }
 
-/// The bytes of an object, for reading.
+/// The bytes of a file, for reading.
 #[derive(Debug)]
 pub struct ObjectContents {
-    /// The path of its first file.
-    path: PathBuf,
-    /// The segment that was read last; without a file where there is none.
-    open: Option<(u64, Option<File>)>,
+    folder: PathBuf,
+    objects: FileObjects,
+    /// The stripe that was read last; without a file where there is none.
+    open: Option<(u32, Option<File>)>,
 }
 
 impl ObjectContents {
-    /// Reads from an offset on; returns fewer bytes than requested only at the end of the segment's
-    /// file.
+    /// Reads from an offset on, within a stripe; returns fewer bytes than requested only at the end
+    /// of its object.
     ///
     /// # Errors
     /// [`StoreError`] on an error of the medium.
     pub fn read_at(&mut self, offset: u64, to: &mut [u8]) -> Result<usize, StoreError> {
-        let path = self.path_of(offset / SEGMENT_BYTES);
+        let layout = self.objects.layout;
+        let stripe_index = layout.stripe(offset);
+        let path = self.path_of(stripe_index);
         let failed = |error| StoreError::io("read", &path, error);
-        let Some(file) = self.file(offset / SEGMENT_BYTES, &path)? else { return Ok(0) };
+        let Some(file) = self.file(stripe_index, &path)? else { return Ok(0) };
         let mut read_bytes = 0;
         while let Some(rest) = to.get_mut(read_bytes..).filter(|rest| !rest.is_empty()) {
-            let at = offset % SEGMENT_BYTES + u64::try_from(read_bytes).unwrap_or(u64::MAX);
-            match file.read_at(rest, at) {
+            let read = u64::try_from(read_bytes).unwrap_or(u64::MAX);
+            match file.read_at(rest, offset - layout.start(stripe_index) + read) {
                 Ok(0) => break,
                 Ok(count) => read_bytes += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -193,19 +228,18 @@ impl ObjectContents {
     }
 
     /// The next position with data, from an offset on: there are only holes before it. `None`: only
-    /// holes up to the end of the object.
+    /// holes up to the end of the file.
     ///
     /// # Errors
     /// [`StoreError`] on an error of the medium.
     pub fn next_data(&mut self, offset: u64) -> Result<Option<u64>, StoreError> {
-        let mut segments = self.further_segments()?;
-        segments.push(0);
-        segments.retain(|segment_no| *segment_no >= offset / SEGMENT_BYTES);
-        segments.sort_unstable();
-        for segment_no in segments {
-            let path = self.path_of(segment_no);
-            let start = segment_no.saturating_mul(SEGMENT_BYTES);
-            let Some(file) = self.file(segment_no, &path)? else { continue };
+        let layout = self.objects.layout;
+        let from = layout.stripe(offset);
+        let all: Vec<u32> = self.objects.names().map(|name| name.stripe_index).collect();
+        for stripe_index in all.into_iter().filter(|index| *index >= from) {
+            let path = self.path_of(stripe_index);
+            let start = layout.start(stripe_index);
+            let Some(file) = self.file(stripe_index, &path)? else { continue };
             match rustix::fs::seek(file, SeekFrom::Data(offset.saturating_sub(start))) {
                 Ok(at) => return Ok(Some(start.saturating_add(at))),
                 Err(Errno::NXIO) => {}
@@ -215,31 +249,18 @@ impl ObjectContents {
         Ok(None)
     }
 
-    /// The numbers of existing segments behind the first one.
-    fn further_segments(&self) -> Result<Vec<u64>, StoreError> {
-        let folder = self.path.with_added_extension("d");
-        if !folder.exists() {
-            return Ok(Vec::new());
-        }
-        let names = entries(&folder)?.into_iter().map(|entry| entry.file_name());
-        Ok(names.filter_map(|name| u64::from_str_radix(name.to_str()?, 16).ok()).collect())
+    fn path_of(&self, stripe_index: u32) -> PathBuf {
+        self.folder.join(self.objects.stripe(stripe_index).path())
     }
 
-    fn path_of(&self, segment_no: u64) -> PathBuf {
-        if segment_no == 0 {
-            return self.path.clone();
-        }
-        self.path.with_added_extension("d").join(format!("{segment_no:x}"))
-    }
-
-    fn file(&mut self, segment_no: u64, path: &Path) -> Result<Option<&File>, StoreError> {
-        if self.open.as_ref().is_none_or(|(open_no, _)| *open_no != segment_no) {
+    fn file(&mut self, stripe_index: u32, path: &Path) -> Result<Option<&File>, StoreError> {
+        if self.open.as_ref().is_none_or(|(open_index, _)| *open_index != stripe_index) {
             let file = match File::open(path) {
                 Ok(file) => Some(file),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(StoreError::io("open", path, error)),
             };
-            self.open = Some((segment_no, file));
+            self.open = Some((stripe_index, file));
         }
         Ok(self.open.as_ref().and_then(|(_, file)| file.as_ref()))
     }
@@ -288,16 +309,20 @@ mod tests {
     #[test]
     fn next_data_skips_holes() {
         let folder = tempfile::tempdir().unwrap();
-        let name = ObjectName { shard_index: 0, inode: InodeNo(7), stripe_index: 0 };
-        let path = folder.path().join(name.path());
-        let segments = path.with_added_extension("d");
-        fs::create_dir_all(&segments).unwrap();
-        let first = File::create(&path).unwrap();
-        first.write_all_at(b"x", 4 << 20).unwrap();
-        first.set_len(SEGMENT_BYTES).unwrap();
-        File::create(segments.join("3")).unwrap().write_all_at(b"x", 1 << 20).unwrap();
-        let mut contents = ObjectFiles::new(folder.path().to_owned()).contents(name);
-        let far = 3 * SEGMENT_BYTES + (1 << 20);
+        let layout = Layout::DEFAULT;
+        let objects =
+            FileObjects { layout, further: vec![1, 3], ..FileObjects::single(0, InodeNo(7)) };
+        let put = |stripe_index: u32, at: u64| {
+            let path = folder.path().join(objects.stripe(stripe_index).path());
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            File::create(&path).unwrap().write_all_at(b"x", at).unwrap();
+        };
+        put(0, 4 << 20);
+        put(3, 1 << 20);
+        let files = ObjectFiles::new(folder.path().to_owned());
+        let far = layout.start(3) + (1 << 20);
+        assert_eq!(files.find_all(&objects).unwrap().unwrap().size_bytes, far + 1);
+        let mut contents = files.contents(objects);
         let found = [0, 4 << 20, 5 << 20, far, far + 1].map(|at| contents.next_data(at).unwrap());
         assert_eq!(found, [Some(4 << 20), Some(4 << 20), Some(far), Some(far), None]);
     }

@@ -357,6 +357,7 @@ impl Writing<'_> {
             | Row::Shard { .. }
             | Row::Object { .. }
             | Row::Sums { .. }
+            | Row::Stripe { .. }
             | Row::Evicted { .. }
             | Row::EvictedLast { .. }
             | Row::VbrFailed { .. }

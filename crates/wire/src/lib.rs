@@ -22,6 +22,7 @@ mod frame;
 mod handshake;
 mod id;
 mod inspect;
+mod layout;
 mod list;
 mod map;
 mod message;
@@ -59,6 +60,7 @@ pub use id::{
     ShardId, Term, Transno, Xid,
 };
 pub use inspect::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection};
+pub use layout::{Layout, StripePart};
 pub use list::{FILE_BYTES_MAX, ListRead, PIECE_COUNT_MAX, Piece, Pieces, ReadList, WriteList};
 pub use map::{Map, Place, ServerAddress, ServerRow, ShardCounts, ShardRun};
 pub use message::*;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use store::{RowStore, Shape};
-use wire::{FileKind, Name, Timestamp, Transno, Wire as _};
+use store::{FileObjects, RowStore, Shape};
+use wire::{FileKind, Name, ShardId, Timestamp, Transno, Wire as _};
 
 const OTHER_BLOCK: u64 = 200;
 
@@ -51,7 +51,7 @@ impl Fixture {
     /// A file with recorded contents, and its copy.
     fn file(&mut self, inode: InodeNo, size_bytes: u64, first_sum: BlockSum) -> PathBuf {
         self.inode(inode, FileKind::File);
-        let row = ObjectRow { size_bytes, write_time_ns: 0, first_sum };
+        let row = ObjectRow { size_bytes, write_time_ns: 0, first_sum, layout: None };
         self.put(Key::object(ShardId::data(0), inode), row.to_bytes());
         let path = self.folder.path().join("copies").join(name_of(inode).path());
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -200,8 +200,8 @@ fn damaged_files_are_named_by_the_entries_of_the_dump() {
 fn lines_that_follow_no_object_or_no_order_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let [dump, to] = ["dump", "proven"].map(|name| folder.path().join(name));
-    let row = ObjectRow { size_bytes: 10, write_time_ns: 0, first_sum: BlockSum::NONE };
-    let object = Line::of_object((ShardId::data(0), InodeNo(7)), &row, Group::default());
+    let row = ObjectRow { size_bytes: 10, ..ObjectRow::default() };
+    let object = Line::of_object(&FileObjects::single(0, InodeNo(7)), &row, Group::default());
     let sums = |group| {
         let sums = BlockSums(vec![sum(&[1])]);
         Line::of_group(Group { group, sums, damaged_blocks: Vec::new() })

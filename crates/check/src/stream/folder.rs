@@ -3,7 +3,7 @@
 //! Invariants: an object's copy is replaced when it has wholly come; the folder has its mark until
 //! [`Folder::finish`]; names of files are made here, of numbers.
 
-use super::{FileHead, Frame, ObjectHead};
+use super::{Frame, ObjectHead};
 use crate::backup::{Finished, begin_folder, create, end_folder, remove_others, unproven};
 use crate::backup_error::BackupError;
 use hashbrown::HashSet;
@@ -28,9 +28,7 @@ pub struct Folder {
 /// An object that has not wholly come.
 struct Coming {
     head: ObjectHead,
-    first: Option<File>,
-    /// The file that comes, and its length.
-    file: Option<(File, u64)>,
+    file: File,
 }
 
 impl Folder {
@@ -63,8 +61,7 @@ impl Folder {
             }
             Frame::Same(name) => drop(self.seen.insert(*name)),
             Frame::Object(head) => return self.object(*head),
-            Frame::File(head) => return self.file(*head),
-            Frame::Data { file_offset, bytes } => return self.data(*file_offset, bytes),
+            Frame::Data { object_offset, bytes } => return self.data(*object_offset, bytes),
             Frame::Whole => return self.whole(),
             Frame::Removed => {
                 let coming = self.coming.take().ok_or(BackupError::Stream)?;
@@ -109,52 +106,32 @@ impl Folder {
         made.map_err(|error| BackupError::Io(folder.to_owned(), error))?;
         self.discard(head.name)?;
         self.seen.insert(head.name);
-        self.coming = Some(Coming { head, first: None, file: None });
+        let opened = create(&unfinished(&place));
+        let file = opened.and_then(|file| file.set_len(head.object_bytes).map(|()| file));
+        let file = file.map_err(|error| BackupError::Io(place, error))?;
+        self.coming = Some(Coming { head, file });
         Ok(())
     }
 
     /// Removes what has come of an object.
     fn discard(&self, name: ObjectName) -> Result<(), BackupError> {
         let place = self.place(name);
-        for removed in [fs::remove_file(first_of(&place)), fs::remove_dir_all(further_of(&place))] {
-            match removed {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(BackupError::Io(place, error)),
+        match fs::remove_file(unfinished(&place)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(BackupError::Io(place, error))
             }
+            Ok(()) | Err(_) => Ok(()),
         }
-        Ok(())
     }
 
-    fn file(&mut self, head: FileHead) -> Result<(), BackupError> {
-        let coming = self.coming.as_mut().ok_or(BackupError::Stream)?;
-        let place = self.folder.join(OBJECTS).join(coming.head.name.path());
-        let opened = match head.segment_no {
-            None if coming.first.is_none() => create(&first_of(&place)).and_then(|file| {
-                coming.first = Some(file.try_clone()?);
-                Ok(file)
-            }),
-            None => return Err(BackupError::Stream),
-            Some(number) => {
-                let folder = further_of(&place);
-                let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-                made.and_then(|()| create(&folder.join(format!("{number:x}"))))
-            }
-        };
-        let file = opened.and_then(|file| file.set_len(head.file_bytes).map(|()| file));
-        let file = file.map_err(|error| BackupError::Io(place, error))?;
-        coming.file = Some((file, head.file_bytes));
-        Ok(())
-    }
-
-    fn data(&mut self, file_offset: u64, bytes: &[u8]) -> Result<(), BackupError> {
+    fn data(&mut self, object_offset: u64, bytes: &[u8]) -> Result<(), BackupError> {
         let coming = self.coming.as_ref().ok_or(BackupError::Stream)?;
-        let (file, file_bytes) = coming.file.as_ref().ok_or(BackupError::Stream)?;
         let piece_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        if file_offset.checked_add(piece_bytes).is_none_or(|end| end > *file_bytes) {
+        let end = object_offset.checked_add(piece_bytes);
+        if end.is_none_or(|end| end > coming.head.object_bytes) {
             return Err(BackupError::Stream);
         }
-        let written = file.write_all_at(bytes, file_offset);
+        let written = coming.file.write_all_at(bytes, object_offset);
         written.map_err(|error| BackupError::Io(self.place(coming.head.name), error))
     }
 
@@ -162,19 +139,10 @@ impl Folder {
     fn whole(&mut self) -> Result<(), BackupError> {
         let coming = self.coming.take().ok_or(BackupError::Stream)?;
         let place = self.place(coming.head.name);
-        let first = coming.first.ok_or(BackupError::Stream)?;
         let modified = time_of(coming.head).ok_or(BackupError::Stream)?;
         let put = || {
-            let to = place.with_added_extension("d");
-            if to.exists() {
-                fs::remove_dir_all(&to)?;
-            }
-            let further = further_of(&place);
-            if further.exists() {
-                fs::rename(further, to)?;
-            }
-            first.set_times(FileTimes::new().set_modified(modified))?;
-            fs::rename(first_of(&place), &place)
+            coming.file.set_times(FileTimes::new().set_modified(modified))?;
+            fs::rename(unfinished(&place), &place)
         };
         put().map_err(|error| BackupError::Io(place.clone(), error))
     }
@@ -203,12 +171,7 @@ fn time_of(head: ObjectHead) -> Option<SystemTime> {
     whole?.checked_add(Duration::from_nanos(head.mtime_nanos.into()))
 }
 
-/// Where the first file of an object lies until the object is all there.
-fn first_of(place: &Path) -> PathBuf {
+/// Where an object lies until it is all there.
+fn unfinished(place: &Path) -> PathBuf {
     place.with_added_extension("tmp")
-}
-
-/// Where its further files do.
-fn further_of(place: &Path) -> PathBuf {
-    place.with_added_extension("d.tmp")
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an object that changed behind its sending is sent again in the next round.
 
-use super::{FileHead, Frame, ObjectHead, PIECE_BYTES_MAX};
+use super::{Frame, ObjectHead, PIECE_BYTES_MAX};
 use crate::backup_error::BackupError;
 use crate::dump::dump;
 use crate::restore::next_data;
@@ -66,19 +66,17 @@ impl Source {
             Err(error) if is_of_medium(&error) => return self.leave_out(name, send),
             Err(error) => return Err(BackupError::Io(path, error)),
         };
-        let segments = path.with_added_extension("d");
-        let is_single = !segments.exists();
         let now = stamp(&stat);
-        if is_single && self.sent.get(&name) == Some(&now) {
+        if self.sent.get(&name) == Some(&now) {
             send(&Frame::Same(name)).map_err(to_client)?;
             return Ok(None);
         }
         let began_at = SystemTime::now();
-        match files(name, (&path, &stat), send) {
+        match send_object(name, (&path, &stat), send) {
             Ok(sent_bytes) => {
                 send(&Frame::Whole).map_err(to_client)?;
                 self.sent.remove(&name);
-                if is_single && !is_racy(&stat, began_at) {
+                if !is_racy(&stat, began_at) {
                     self.sent.insert(name, now);
                 }
                 Ok(Some(sent_bytes))
@@ -118,7 +116,7 @@ impl Source {
 
 /// Whether the disk does not give an object: it is read to its end, or to where that fails.
 pub(crate) fn is_unreadable(name: ObjectName, from: (&Path, &Metadata)) -> bool {
-    let read = files(name, from, &mut |_| Ok(()));
+    let read = send_object(name, from, &mut |_| Ok(()));
     matches!(read, Err(Failed::Read(error)) if is_of_medium(&error))
 }
 
@@ -126,35 +124,17 @@ fn to_client(error: io::Error) -> BackupError {
     BackupError::Io(PathBuf::from("the stream to the client"), error)
 }
 
-/// All files of an object; how many bytes.
-fn files(
+/// An object without its holes; how many bytes.
+fn send_object(
     name: ObjectName,
     (path, stat): (&Path, &Metadata),
     send: Send<'_>,
 ) -> Result<u64, Failed> {
-    let (mtime_secs, mtime_nanos) = (stat.mtime(), stat.mtime_nsec().try_into().unwrap_or(0));
-    let head = ObjectHead { name, mtime_secs, mtime_nanos };
-    send(&Frame::Object(head)).map_err(Failed::Send)?;
-    let mut sent_bytes = file(path, None, send)?;
-    let segments = path.with_added_extension("d");
-    if !segments.exists() {
-        return Ok(sent_bytes);
-    }
-    for entry in fs::read_dir(segments).map_err(Failed::Read)? {
-        let entry = entry.map_err(Failed::Read)?;
-        let number = entry.file_name().to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
-        if number.is_some() {
-            sent_bytes += file(&entry.path(), number, send)?;
-        }
-    }
-    Ok(sent_bytes)
-}
-
-/// A file without its holes; how many bytes.
-fn file(path: &Path, segment_no: Option<u64>, send: Send<'_>) -> Result<u64, Failed> {
     let mut source = File::open(path).map_err(Failed::Read)?;
     let file_bytes = source.metadata().map_err(Failed::Read)?.len();
-    send(&Frame::File(FileHead { segment_no, file_bytes })).map_err(Failed::Send)?;
+    let (mtime_secs, mtime_nanos) = (stat.mtime(), stat.mtime_nsec().try_into().unwrap_or(0));
+    let head = ObjectHead { name, mtime_secs, mtime_nanos, object_bytes: file_bytes };
+    send(&Frame::Object(head)).map_err(Failed::Send)?;
     let mut piece = vec![0; PIECE_BYTES_MAX];
     let (mut at, mut sent_bytes) = (0, 0);
     while at < file_bytes
@@ -170,7 +150,7 @@ fn file(path: &Path, segment_no: Option<u64>, send: Send<'_>) -> Result<u64, Fai
             if read == 0 {
                 return Ok(sent_bytes); // It became shorter meanwhile.
             }
-            let data = Frame::Data { file_offset: at, bytes: &piece[..read] };
+            let data = Frame::Data { object_offset: at, bytes: &piece[..read] };
             send(&data).map_err(Failed::Send)?;
             let read_bytes = u64::try_from(read).unwrap_or(u64::MAX);
             at += read_bytes;

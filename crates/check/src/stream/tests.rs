@@ -2,9 +2,7 @@
 //! only when its stream was.
 #![allow(clippy::unwrap_used)]
 
-use super::{
-    FileHead, Folder, Frame, Malformed, ObjectHead, PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Source,
-};
+use super::{Folder, Frame, Malformed, ObjectHead, PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Source};
 use crate::backup::Backup;
 use crate::backup_error::BackupError;
 use crate::line::Line;
@@ -17,8 +15,8 @@ use wire::InodeNo;
 
 const NAME: ObjectName =
     ObjectName { shard_index: 0x0102, inode: InodeNo(0x0304_0506_0708), stripe_index: 9 };
-const OBJECT: ObjectHead = ObjectHead { name: NAME, mtime_secs: -2, mtime_nanos: 5 };
-const FIRST: FileHead = FileHead { segment_no: None, file_bytes: 10 };
+const OBJECT: ObjectHead =
+    ObjectHead { name: NAME, mtime_secs: -2, mtime_nanos: 5, object_bytes: 10 };
 
 fn all() -> Vec<(&'static str, Frame<'static>)> {
     vec![
@@ -31,9 +29,7 @@ fn all() -> Vec<(&'static str, Frame<'static>)> {
         ("round", Frame::Round),
         ("same", Frame::Same(NAME)),
         ("object", Frame::Object(OBJECT)),
-        ("file", Frame::File(FIRST)),
-        ("further", Frame::File(FileHead { segment_no: Some(3), file_bytes: 1 << 41 })),
-        ("data", Frame::Data { file_offset: 1 << 40, bytes: b"bytes" }),
+        ("data", Frame::Data { object_offset: 1 << 40, bytes: b"bytes" }),
         ("whole", Frame::Whole),
         ("removed", Frame::Removed),
         ("metadata", Frame::Metadata(b"{}")),
@@ -74,7 +70,7 @@ fn what_is_no_frame_is_refused() {
         vec![8, 1, 0, 0, 0, 0],
         vec![2, 1, 0, 0, 0, 0xff],
         vec![15, 0, 0, 0, 0],
-        [vec![10, 17, 0, 0, 0, 2], vec![0; 16]].concat(),
+        vec![10, 0, 0, 0, 0],
         [&[1_u8][..], &u32::try_from(PAYLOAD_BYTES_MAX + 1).unwrap().to_le_bytes()].concat(),
     ] {
         assert_eq!(Frame::decode(&bytes), Err(Malformed), "{bytes:?}");
@@ -93,7 +89,7 @@ fn random_bytes_are_decoded_without_harm() {
     let fixture = tempfile::tempdir().unwrap();
     let mut folder = Folder::begin(&fixture.path().join("backup")).unwrap();
     for _ in 0..3000 {
-        let mut bytes = bytes_of(&all()[usize::try_from(next() % 17).unwrap()].1);
+        let mut bytes = bytes_of(&all()[usize::try_from(next() % 15).unwrap()].1);
         for _ in 0..next() % 3 {
             let at = usize::try_from(next()).unwrap_or(0) % bytes.len();
             bytes[at] = next().to_le_bytes()[0];
@@ -123,7 +119,7 @@ fn dump_of(lines: &[Line]) -> Vec<u8> {
     written.end().unwrap().1
 }
 
-/// Objects: one with a hole and one that has a further file.
+/// Objects: one with a hole and the first of the same file.
 fn objects(dir: &Path) -> ObjectName {
     let other = ObjectName { stripe_index: 0, ..NAME };
     for name in [NAME, other] {
@@ -133,9 +129,6 @@ fn objects(dir: &Path) -> ObjectName {
     file.write_all_at(&[7; 200_000], 1 << 30).unwrap();
     file.set_len((1 << 30) + 300_000).unwrap();
     fs::write(dir.join(other.path()), b"first").unwrap();
-    let further = dir.join(other.path()).with_added_extension("d");
-    fs::create_dir(&further).unwrap();
-    fs::write(further.join("1f"), b"further").unwrap();
     other
 }
 
@@ -161,7 +154,7 @@ fn objects_are_received_as_they_are_and_removed_ones_are_removed() {
     let round = send(&mut source, &mut folder);
     assert_eq!(round.copied_count, 2);
     // A hole ends where a block does.
-    assert!((200_012..1 << 20).contains(&round.copied_bytes), "{}", round.copied_bytes);
+    assert!((200_005..1 << 20).contains(&round.copied_bytes), "{}", round.copied_bytes);
     let copies = to.join("objects");
     let meta = |dir: &Path, name: ObjectName| fs::metadata(dir.join(name.path())).unwrap();
     use std::os::unix::fs::MetadataExt as _;
@@ -172,11 +165,8 @@ fn objects_are_received_as_they_are_and_removed_ones_are_removed() {
     let mut piece = [0; 200_001];
     File::open(copies.join(NAME.path())).unwrap().read_exact_at(&mut piece, 1 << 30).unwrap();
     assert!(piece[..200_000].iter().all(|byte| *byte == 7) && piece[200_000] == 0);
-    let further = copies.join(other.path()).with_added_extension("d");
-    assert_eq!(fs::read(further.join("1f")).unwrap(), b"further");
     // The second one becomes another, the first one goes.
     fs::remove_file(from.join(NAME.path())).unwrap();
-    fs::remove_dir_all(from.join(other.path()).with_added_extension("d")).unwrap();
     fs::write(from.join(other.path()), b"later").unwrap();
     send(&mut source, &mut folder);
     let dump = dump_of(&[Line::Nameless { inode: 7 }]);
@@ -184,7 +174,7 @@ fn objects_are_received_as_they_are_and_removed_ones_are_removed() {
     assert!(matches!(Backup::parts(&to), Err(BackupError::Unfinished(_))));
     let finished = folder.finish().unwrap();
     assert_eq!((finished.line_count, finished.damages.count()), (1, 0));
-    assert!(!copies.join(NAME.path()).exists() && !further.exists());
+    assert!(!copies.join(NAME.path()).exists());
     assert_eq!(fs::read(copies.join(other.path())).unwrap(), b"later");
     let (metadata, _) = Backup::parts(&to).unwrap();
     assert_eq!(fs::read(metadata).unwrap(), dump);
@@ -201,8 +191,8 @@ fn an_object_that_the_disk_does_not_give_is_marked_and_has_no_copy() {
     send(&mut source, &mut folder);
     // In the next round one fails after its first bytes, and one before.
     let head = ObjectHead { name: other, ..OBJECT };
-    let piece = Frame::Data { file_offset: 0, bytes: b"bytes" };
-    let round = [Frame::Round, Frame::Object(head), Frame::File(FIRST), piece];
+    let piece = Frame::Data { object_offset: 0, bytes: b"bytes" };
+    let round = [Frame::Round, Frame::Object(head), piece];
     for frame in round.iter().chain(&[Frame::Unread(other), Frame::Unread(NAME)]) {
         folder.take(frame).unwrap();
     }
@@ -211,7 +201,8 @@ fn an_object_that_the_disk_does_not_give_is_marked_and_has_no_copy() {
         let ObjectName { shard_index, inode, stripe_index: _ } = name;
         let shard = wire::ShardId::data(shard_index).0;
         let (inode, sums_hex, damaged_blocks) = (inode.0, sums_hex.clone(), Vec::new());
-        Line::Object { shard, inode, size_bytes: 1, write_time_ns: 0, sums_hex, damaged_blocks }
+        let (size_bytes, write_time_ns, stripes) = (1, 0, None);
+        Line::Object { shard, inode, size_bytes, write_time_ns, stripes, sums_hex, damaged_blocks }
     };
     folder.take(&Frame::Metadata(&dump_of(&[object(other)]))).unwrap();
     let finished = folder.finish().unwrap();
@@ -219,8 +210,7 @@ fn an_object_that_the_disk_does_not_give_is_marked_and_has_no_copy() {
     assert!(found.what.contains("Input/output error"), "{found:?}");
     for name in [NAME, other] {
         let copy = to.join("objects").join(name.path());
-        for path in [copy.clone(), copy.with_added_extension("d"), copy.with_added_extension("tmp")]
-        {
+        for path in [copy.clone(), copy.with_added_extension("tmp")] {
             assert!(!path.exists(), "{}", path.display());
         }
     }
@@ -250,20 +240,16 @@ fn a_folder_whose_metadata_were_cut_is_not_whole() {
 #[test]
 fn a_stream_out_of_order_is_refused() {
     let fixture = tempfile::tempdir().unwrap();
-    let data = |file_offset| Frame::Data { file_offset, bytes: b"bytes" };
+    let data = |object_offset| Frame::Data { object_offset, bytes: b"bytes" };
     for (no, frames) in [
         vec![Frame::Whole],
         vec![Frame::Removed],
-        vec![Frame::File(FIRST)],
         vec![data(0)],
         vec![Frame::Hold],
-        vec![Frame::Object(OBJECT), Frame::Whole],
         vec![Frame::Object(OBJECT), Frame::Object(OBJECT)],
         vec![Frame::Object(OBJECT), Frame::Unread(ObjectName { stripe_index: 0, ..NAME })],
-        vec![Frame::Object(OBJECT), data(0)],
-        vec![Frame::Object(OBJECT), Frame::File(FIRST), Frame::File(FIRST)],
-        vec![Frame::Object(OBJECT), Frame::File(FIRST), data(6)],
-        vec![Frame::Object(OBJECT), Frame::File(FIRST), data(u64::MAX)],
+        vec![Frame::Object(OBJECT), data(6)],
+        vec![Frame::Object(OBJECT), data(u64::MAX)],
     ]
     .into_iter()
     .enumerate()
@@ -280,7 +266,7 @@ fn a_folder_whose_object_has_not_wholly_come_is_not_whole() {
     let fixture = tempfile::tempdir().unwrap();
     let to = fixture.path().join("backup");
     let mut folder = Folder::begin(&to).unwrap();
-    for frame in [Frame::Round, Frame::Object(OBJECT), Frame::File(FIRST)] {
+    for frame in [Frame::Round, Frame::Object(OBJECT)] {
         folder.take(&frame).unwrap();
     }
     assert!(matches!(folder.finish(), Err(BackupError::Stream)));

@@ -76,7 +76,7 @@ fn allocations_are_recorded_with_the_size_behind_them() {
         let body = change.to_bytes();
         let mut recorded = Recorded::new(SHARDS.data_shard(FILE, 0));
         recorded.replay(Transno(1), &body).unwrap();
-        let row = recorded.objects().next().unwrap().1;
+        let row = recorded.objects().next().unwrap().row;
         assert_eq!((row.size_bytes, row.write_time_ns), (size_bytes, WALL_NS));
     }
 }

@@ -84,7 +84,7 @@ fn a_block_that_left_the_page_cache_is_compared_again_before_it_is_read() {
     harness.compared(&[(0, changed)], true);
     let outcomes = harness.outcomes();
     let failed = Outcome::Answered { token, result: Err(Status::Io), shown: Transno(0) };
-    assert!(matches!(outcomes[0], Outcome::Damaged { object_offset: 0, .. }), "{outcomes:?}");
+    assert!(matches!(outcomes[0], Outcome::Damaged { file_offset: 0, .. }), "{outcomes:?}");
     assert_eq!(outcomes[1..], [failed]);
     assert!(harness.take().is_empty() && harness.shards.is_idle());
 }

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::LostWrite;
+use interface::ObjectPiece;
 use wire::{ClearPrivileges, FILE_BYTES_MAX, Piece, Pieces, ReadList, WriteList};
 
 fn pieces(all: &[(u64, u32)]) -> Pieces {
@@ -57,11 +58,18 @@ impl Harness {
         (actions, places)
     }
 
+    /// The ranges read of the first object.
     fn pieces_read(&mut self, action: &Action) -> Pieces {
         let Action::Object(ObjectAction::ReadList { pieces, .. }) = action else {
             panic!("{action:?}")
         };
-        Pieces::decode_all(self.arena.get(*pieces)).unwrap()
+        let mut from = wire::Reader::new(self.arena.get(*pieces));
+        let all = core::iter::from_fn(|| from.read().ok()).map(|piece| {
+            let ObjectPiece { stripe_index, object_offset: file_offset, piece_bytes } = piece;
+            assert_eq!(stripe_index, 0);
+            Piece { file_offset, piece_bytes }
+        });
+        Pieces::new(all.collect()).unwrap()
     }
 
     pub(super) fn on_read(&mut self, action: &Action, bulk: Option<Bulk>) {

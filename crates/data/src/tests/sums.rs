@@ -301,7 +301,7 @@ fn a_block_that_was_changed_gives_eio_and_is_reported_once_a_minute() {
         }
         harness.summed(&[sum(3, BLOCK_BYTES)]);
         let outcomes = harness.outcomes();
-        let [Outcome::Damaged { object_offset: 0, damage, is_new, .. }, answer] = &outcomes[..]
+        let [Outcome::Damaged { file_offset: 0, damage, is_new, .. }, answer] = &outcomes[..]
         else {
             panic!("{outcomes:?}")
         };

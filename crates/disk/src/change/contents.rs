@@ -1,7 +1,7 @@
-//! Changes of the contents of a file: tags 9 to 11 and 36 to 39.
+//! Changes of the contents of a file: tags 9 to 11 and 36 to 40.
 
 use crate::BlockSums;
-use wire::{Allocation, DecodeError, InodeNo, Pieces, Reader, Writer};
+use wire::{Allocation, DecodeError, InodeNo, Layout, Pieces, Reader, Writer};
 
 /// A change at a data shard.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,6 +78,15 @@ pub enum ContentsChange {
         /// The block behind the last.
         until_block: u64,
     },
+    /// The file is about to get a stripe object behind its first.
+    Stripe {
+        /// The file.
+        inode: InodeNo,
+        /// The stripe, from 1.
+        stripe_index: u32,
+        /// The file's layout.
+        layout: Layout,
+    },
 }
 
 impl ContentsChange {
@@ -91,16 +100,21 @@ impl ContentsChange {
             | Self::Allocate { inode, .. }
             | Self::ObjectRemoved { inode }
             | Self::Sums { inode, .. }
-            | Self::SumsRemoved { inode, .. } => *inode,
+            | Self::SumsRemoved { inode, .. }
+            | Self::Stripe { inode, .. } => *inode,
         }
     }
 
     /// Whether other changes of the object wait until this record is durable: bytes that it removes
-    /// could not be told from later ones, or the overwrite that it announces must not begin before.
+    /// could not be told from later ones, or the overwrite that it announces must not begin before,
+    /// nor the stripe object exist.
     #[must_use]
     pub const fn fences(&self) -> bool {
         match self {
-            Self::Truncate { .. } | Self::Allocate { .. } | Self::SumsRemoved { .. } => true,
+            Self::Truncate { .. }
+            | Self::Allocate { .. }
+            | Self::SumsRemoved { .. }
+            | Self::Stripe { .. } => true,
             Self::Write { .. }
             | Self::WriteList { .. }
             | Self::ObjectRemoved { .. }
@@ -117,6 +131,7 @@ impl ContentsChange {
             Self::WriteList { .. } => 37,
             Self::Sums { .. } => 38,
             Self::SumsRemoved { .. } => 39,
+            Self::Stripe { .. } => 40,
         }
     }
 
@@ -166,6 +181,11 @@ impl ContentsChange {
                 to.write(from_block);
                 to.write(until_block);
             }
+            Self::Stripe { inode, stripe_index, layout } => {
+                to.write(inode);
+                to.write(stripe_index);
+                to.write(layout);
+            }
         }
     }
 
@@ -207,6 +227,11 @@ impl ContentsChange {
                 inode: from.read()?,
                 from_block: from.read()?,
                 until_block: from.read()?,
+            },
+            40 => Self::Stripe {
+                inode: from.read()?,
+                stripe_index: from.read()?,
+                layout: from.read()?,
             },
             _ => return Ok(None),
         }))

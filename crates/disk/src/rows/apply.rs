@@ -146,6 +146,11 @@ impl<R: Rows> Applying<'_, R> {
             ContentsChange::ObjectRemoved { inode } => {
                 self.rows.delete(Key::object(self.id(), *inode).bytes());
                 self.rows.delete_range(&Range::sums(self.id(), *inode, 0..u64::MAX))?;
+                self.rows.delete_range(&Range::stripes(self.id(), *inode))?;
+            }
+            ContentsChange::Stripe { inode, stripe_index, .. } => {
+                self.change_object(*inode, change)?;
+                self.rows.put(Key::stripe(self.id(), *inode, *stripe_index).bytes(), &[]);
             }
             ContentsChange::Sums { inode, first_block, sums } => {
                 if *first_block == 0 {

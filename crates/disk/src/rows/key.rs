@@ -22,7 +22,8 @@ pub(super) mod table {
     pub(crate) const RECOVERED: u8 = 15;
     pub(crate) const LOG: u8 = 16;
     pub(crate) const SUMS: u8 = 17;
-    pub(crate) const BEHIND: u8 = 18;
+    pub(crate) const STRIPE: u8 = 18;
+    pub(crate) const BEHIND: u8 = 19;
 }
 
 /// The display name of a table, by the first byte of its keys.
@@ -46,6 +47,7 @@ pub const fn table_name(table: u8) -> &'static str {
         table::RECOVERED => "ends of recoveries",
         table::LOG => "what there must be of logs",
         table::SUMS => "checksums of contents",
+        table::STRIPE => "stripes of contents",
         _ => "rows of no table",
     }
 }
@@ -167,6 +169,13 @@ impl Key {
     pub fn sums(shard: ShardId, inode: InodeNo, group: u64) -> Self {
         let (shard, inode) = (shard.0.to_be_bytes(), inode.0.to_be_bytes());
         Self::of(table::SUMS, &[&shard, &inode, &group.to_be_bytes()])
+    }
+
+    /// A stripe of a data shard's file, behind its first one.
+    #[must_use]
+    pub fn stripe(shard: ShardId, inode: InodeNo, stripe_index: u32) -> Self {
+        let (shard, inode) = (shard.0.to_be_bytes(), inode.0.to_be_bytes());
+        Self::of(table::STRIPE, &[&shard, &inode, &stripe_index.to_be_bytes()])
     }
 
     /// An evicted client.
@@ -319,6 +328,16 @@ impl Range {
     pub fn sums(shard: ShardId, inode: InodeNo, groups: core::ops::Range<u64>) -> Self {
         let from = Key::sums(shard, inode, groups.start);
         Self { from, until: Key::sums(shard, inode, groups.end) }
+    }
+
+    /// The stripes of a file behind its first one, at a data shard.
+    #[must_use]
+    pub fn stripes(shard: ShardId, inode: InodeNo) -> Self {
+        let from = Key::stripe(shard, inode, 0);
+        let (shard, inode) = (shard.0.to_be_bytes(), inode.0.to_be_bytes());
+        // No key lies between that of the last stripe and this one.
+        let last = u32::MAX.to_be_bytes();
+        Self { from, until: Key::of(table::STRIPE, &[&shard, &inode, &last, &[0]]) }
     }
 
     /// The rows that a start needs: all but inodes and entries.

@@ -30,6 +30,7 @@ fn age(key: &[u8], value: &[u8]) -> Option<[u64; 3]> {
         | Row::Orphan { .. }
         | Row::Session { .. }
         | Row::Sums { .. }
+        | Row::Stripe { .. }
         | Row::VbrFailed { .. }
         | Row::Decided { .. }
         | Row::Export(_) => [0; 3],

@@ -7,8 +7,8 @@ use crate::{
 };
 use alloc::vec::Vec;
 use wire::{
-    Attr, Bytes, ClientUuid, DecodeError, Export, FileKind, FsUuid, InodeNo, LaneId, List, Name,
-    Op, ProtocolError, Reader, SessionId, ShardId, Status, Term, Transno, Wire, Writer, Xid,
+    Attr, Bytes, ClientUuid, DecodeError, Export, FileKind, FsUuid, InodeNo, LaneId, Layout, List,
+    Name, Op, ProtocolError, Reader, SessionId, ShardId, Status, Term, Transno, Wire, Writer, Xid,
 };
 
 /// How far a shard's log was applied, and the bases of its next numbers.
@@ -62,11 +62,13 @@ pub struct ObjectRow {
     pub write_time_ns: u64,
     /// The checksum of its first block; the others have rows of their own.
     pub first_sum: BlockSum,
+    /// The file's layout, if it ever had a stripe behind the first.
+    pub layout: Option<Layout>,
 }
 
 impl ObjectRow {
-    /// Redoes a write, truncation or allocation of this object, or a change of its first block's
-    /// checksum. Times never go back, because replays of several clients come in any order.
+    /// Redoes a write, truncation or allocation of this object, a change of its first block's
+    /// checksum, or a further stripe. Times never go back, because replays of several clients come in any order.
     pub fn redo(&mut self, change: &ContentsChange) {
         if let ContentsChange::WriteList { pieces, write_time_ns, .. } = change {
             self.size_bytes = self.size_bytes.max(pieces.end());
@@ -90,6 +92,7 @@ impl ObjectRow {
             ContentsChange::SumsRemoved { from_block: 0, until_block: 1.., .. } => {
                 self.first_sum = BlockSum::NONE;
             }
+            ContentsChange::Stripe { layout, .. } => self.layout = Some(*layout),
             ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
             | ContentsChange::Write { .. }
@@ -174,6 +177,8 @@ pub enum Row<'a> {
     /// Checksums of a group of an object's blocks, encoded [`BlockSums`]; that of its first block
     /// is in the object's row.
     Sums { shard: ShardId, inode: InodeNo, group: u64, sums: &'a [u8] },
+    /// A stripe object behind a file's first one may exist.
+    Stripe { shard: ShardId, inode: InodeNo, stripe_index: u32 },
     /// An evicted client and the evicting boot.
     Evicted { client: ClientUuid, boot_id: u64 },
     /// The last boot of evicted clients that are not remembered individually.
@@ -223,6 +228,10 @@ impl<'a> Number<'a> {
 
     fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
     }
 
     fn u64(&mut self) -> Option<u64> {
@@ -278,6 +287,10 @@ fn read<'a>(key: &mut Number<'a>, value: &'a [u8]) -> Option<Row<'a>> {
             let (shard, inode, group) = (key.shard()?, key.inode()?, key.u64()?);
             let _: BlockSums = whole(value)?;
             Row::Sums { shard, inode, group, sums: value }
+        }
+        table::STRIPE => {
+            let (shard, inode, stripe_index) = (key.shard()?, key.inode()?, key.u32()?);
+            Row::Stripe { shard, inode, stripe_index }
         }
         table::EVICTED if key.0.is_empty() => Row::EvictedLast { boot_id: whole(value)? },
         table::EVICTED => Row::Evicted { client: ClientUuid(key.array()?), boot_id: whole(value)? },
@@ -371,10 +384,16 @@ impl Wire<'_> for ObjectRow {
         to.write(&self.size_bytes);
         to.write(&self.write_time_ns);
         to.write(&self.first_sum);
+        to.write(&self.layout);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { size_bytes: from.read()?, write_time_ns: from.read()?, first_sum: from.read()? })
+        Ok(Self {
+            size_bytes: from.read()?,
+            write_time_ns: from.read()?,
+            first_sum: from.read()?,
+            layout: from.read()?,
+        })
     }
 }
 

@@ -12,7 +12,8 @@ use wire::{FsUuid, LaneId, ShardId, Term, Transno, Wire};
 
 fn superblock() -> Superblock {
     let fs = FsUuid([0xF5; 16]);
-    let creation = Creation { at_ns: 0x0102_0304, uid: 1000, gid: 100, mode: 0o1777 };
+    let layout = wire::Layout::DEFAULT;
+    let creation = Creation { at_ns: 0x0102_0304, uid: 1000, gid: 100, mode: 0o1777, layout };
     Superblock { fs, meta_shard_count: 64, data_shard_count: 32, creation }
 }
 
@@ -33,10 +34,11 @@ fn superblock_bytes() {
     let bytes = superblock().encode();
     assert_eq!(
         hex(&bytes[..60]),
-        "4c414e45465353420700000059b71d39f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+        "4c414e45465353420800000097f410fef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
          00000403020100000000e803000064000000ff030000"
     );
-    assert!(bytes[60..].iter().all(|byte| *byte == 0));
+    assert_eq!(hex(&bytes[60..76]), "00000000000000000002000001000000");
+    assert!(bytes[76..].iter().all(|byte| *byte == 0));
     assert_eq!(Superblock::decode(&bytes), Ok(superblock()));
 }
 
@@ -45,10 +47,10 @@ fn a_superblock_of_another_version_names_both() {
     let mut bytes = superblock().encode();
     bytes[8] = 9;
     let fault = Superblock::decode(&bytes).unwrap_err().on("store/superblock");
-    assert_eq!((fault.expected, fault.found, fault.offset), (7, 9, 8));
+    assert_eq!((fault.expected, fault.found, fault.offset), (8, 9, 8));
     assert_eq!(
         fault.to_string(),
-        "store/superblock: a store of an unknown format version at byte 8 (expected 7, found 9)"
+        "store/superblock: a store of an unknown format version at byte 8 (expected 8, found 9)"
     );
 }
 
@@ -79,7 +81,7 @@ fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
         hex(bytes),
-        "4c414e4546534c4707000000b2f8203af5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+        "4c414e4546534c47080000004d46070af5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
          0000010002000700000000000004000000000100000000000000"
     );
     assert_eq!(LogHeader::decode(&bytes), Ok(log_head()));
@@ -148,8 +150,9 @@ fn change_bytes() {
         "01020000000000010008ed090000e80300006400000003000000060504030201000000100000\
          0000000001010000000000000002000000fdffffffffffffff04000000fcffff\
          ffffffffff050000000500000000000000ff\
-         c99a3b0700000000000000080000000000000009000000000000000a000000000000000b0000\
-         0001000c000000000000000d00000001faffffffffffffff07000000",
+         c99a3b0700000000000000080000000000000009000000000000000a00000000000000000000\
+         00000200000100\
+         0c000000000000000d00000001faffffffffffffff07000000",
         "020200000000000000100000000000000011000000100000000000000011000000ffffffff0100\
          0000",
         "0301000000000000000300612062050000000000000002000000000000000406000000000000\
@@ -168,6 +171,7 @@ fn change_bytes() {
          000000",
         "2602000000000000000300000000000000020044332211000001008877665509000000",
         "27020000000000000000000000000000000004000000000000",
+        "2802000000000000000700000000000000000200000100",
         "0c0200000000000000ed0100000100000002000000100000000000000011000000011000000000\
          000000110000000110000000000000001100000010000000000000001100000001000000000000\
          000600000000000000",

@@ -12,6 +12,8 @@ use alloc::vec::Vec;
 use wire::{Bytes, ClientUuid, InodeNo, Op, SessionId, ShardId, Status, Term, Transno, Wire, Xid};
 
 const SHARD: ShardId = ShardId::data(3);
+const MADE: Creation =
+    Creation { at_ns: 5, uid: 1, gid: 2, mode: 0o755, layout: wire::Layout::DEFAULT };
 
 /// Rows and one shard's own row.
 #[derive(Default)]
@@ -137,6 +139,26 @@ fn blocks_have_the_last_recorded_checksums() {
 }
 
 #[test]
+fn stripes_are_known_until_their_file_is_removed() {
+    let mut table = Table::default();
+    let layout = wire::Layout::DEFAULT;
+    let stripe = |inode, stripe_index| {
+        Change::Contents(ContentsChange::Stripe { inode: InodeNo(inode), stripe_index, layout })
+    };
+    table.change(SHARD, &[stripe(2, 1), stripe(2, u32::MAX), stripe(3, 7)]).unwrap();
+    table.change(SHARD, &[stripe(2, 1)]).unwrap();
+    let row = ObjectRow { layout: Some(layout), ..ObjectRow::default() };
+    let object = |inode| Row::Object { shard: SHARD, inode: InodeNo(inode), row };
+    let one =
+        |inode, stripe_index| Row::Stripe { shard: SHARD, inode: InodeNo(inode), stripe_index };
+    let of_3 = [object(3), one(3, 7)];
+    assert_eq!(table.all(), [object(2), of_3[0], one(2, 1), one(2, u32::MAX), of_3[1]]);
+    let inode = InodeNo(2);
+    table.change(SHARD, &[Change::Contents(ContentsChange::ObjectRemoved { inode })]).unwrap();
+    assert_eq!(table.all(), of_3);
+}
+
+#[test]
 fn slots_keep_the_latest_reply_and_are_removed_with_their_session() {
     let mut table = Table::default();
     let (shard, session) = (ShardId::meta(5), SessionId(0x1122_3344_5566_7788));
@@ -216,14 +238,8 @@ fn a_shard_remembers_its_last_recovery() {
 #[test]
 fn golden_keys_and_values() {
     let mut table = Table::default();
-    assert_eq!(
-        begin(Creation { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows),
-        Ok(true)
-    );
-    assert_eq!(
-        begin(Creation { at_ns: 6, uid: 3, gid: 4, mode: 0o755 }, &mut table.rows),
-        Ok(false)
-    );
+    assert_eq!(begin(MADE, &mut table.rows), Ok(true));
+    assert_eq!(begin(Creation { at_ns: 6, uid: 3, ..MADE }, &mut table.rows), Ok(false));
     let keys: Vec<&[u8]> = table.rows.keys().map(Vec::as_slice).collect();
     assert_eq!(keys, [&[1, 0, 0, 0, 0, 0, 0, 0, 1, 0][..], &[7, 0, 0]]);
     let name = wire::Name::new(b"ab").unwrap();
@@ -239,7 +255,7 @@ fn golden_keys_and_values() {
 #[test]
 fn an_invalid_row_is_a_fault() {
     let mut table = Table::default();
-    begin(Creation { at_ns: 5, uid: 1, gid: 2, mode: 0o755 }, &mut table.rows).unwrap();
+    begin(MADE, &mut table.rows).unwrap();
     table.apply(&session_record(1, &[])).unwrap();
     for (key, value) in &table.rows {
         assert!(Row::decode(key, value).is_ok());

@@ -74,6 +74,11 @@ impl Loading {
                 self.restore.datas[usize::from(shard.index())].load_sums(inode, group, &sums);
                 Ok(())
             }
+            Row::Stripe { shard, inode, stripe_index } => {
+                self.check(shard)?;
+                self.restore.datas[usize::from(shard.index())].load_stripe(inode, stripe_index);
+                Ok(())
+            }
             Row::Evicted { client, boot_id } => {
                 let evicted = ClientChange::Evicted { client, boot_id };
                 self.note(ShardId::meta(0), &Change::Client(evicted))

@@ -4,10 +4,9 @@ use super::{PendingEvent, TestServer, bulk_of};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use interface::{
-    Action, Event, LogSpace, Object, ObjectAction, ObjectEvent, ObjectStat, StoreAction,
-    StoreEvent, StoreSpace, Ticket, Usage,
+    Action, Event, LogSpace, Object, ObjectAction, ObjectEvent, ObjectPiece, ObjectStat,
+    StoreAction, StoreEvent, StoreSpace, Ticket, Usage,
 };
-use wire::Wire as _;
 
 /// An object's bytes: what readers see, and what a crash leaves.
 #[derive(Clone, Default, Debug)]
@@ -40,7 +39,7 @@ pub(crate) const USAGE: Usage = Usage {
 pub(super) enum Flight {
     Log { ticket: Ticket, bytes: Vec<u8> },
     Read { ticket: Ticket, object: Object, from: usize, count: usize },
-    ReadList { ticket: Ticket, object: Object, pieces: wire::Pieces },
+    ReadList { ticket: Ticket, object: Object, pieces: Vec<ObjectPiece> },
     Write { ticket: Ticket, object: Object, from: usize, bytes: Vec<u8>, block_bytes: usize },
     Sums { ticket: Ticket, object: Object, ranges: Vec<interface::SumRange> },
     Truncate { ticket: Ticket, object: Object, size: usize },
@@ -86,7 +85,8 @@ impl TestServer {
                 Flight::Read { ticket, object, from, count }
             }
             Action::Object(ObjectAction::ReadList { ticket, object, pieces, .. }) => {
-                let pieces = wire::Pieces::decode_all(host.arena.get(pieces)).unwrap();
+                let mut from = wire::Reader::new(host.arena.get(pieces));
+                let pieces = core::iter::from_fn(|| from.read().ok()).collect();
                 Flight::ReadList { ticket, object, pieces }
             }
             Action::Object(ObjectAction::Sums { ticket, object, ranges }) => {
@@ -107,9 +107,11 @@ impl TestServer {
                 let (from, block_bytes) = (object_offset as usize, block_bytes as usize);
                 Flight::Write { ticket, object, from, bytes, block_bytes }
             }
-            Action::Object(ObjectAction::Truncate { ticket, object, size_bytes }) => {
-                Flight::Truncate { ticket, object, size: size_bytes as usize }
-            }
+            // No object takes space here that it does not show.
+            Action::Object(
+                ObjectAction::Truncate { ticket, object, size_bytes }
+                | ObjectAction::GiveBack { ticket, object, size_bytes, .. },
+            ) => Flight::Truncate { ticket, object, size: size_bytes as usize },
             action @ Action::Object(ObjectAction::Allocate { ticket, .. }) => {
                 Flight::Allocate { ticket, action }
             }
@@ -212,11 +214,14 @@ impl TestServer {
                     let event = Event::Object(ObjectEvent::Read { ticket, result: Err(errno) });
                     return host.pending_events.push(PendingEvent::Plain(event));
                 }
-                let seen = files.get(&object).map_or(&[][..], |file| &file.seen);
-                let byte = |at: u64| seen.get(at as usize).copied().unwrap_or(0);
-                let all = pieces.iter().flat_map(|piece| piece.file_offset..piece.end());
-                host.pending_events
-                    .push(PendingEvent::Read { ticket, bytes: all.map(byte).collect() });
+                let mut bytes = Vec::new();
+                for ObjectPiece { stripe_index, object_offset, piece_bytes } in pieces {
+                    let file = files.get(&Object { stripe_index, ..object });
+                    let seen = file.map_or(&[][..], |file| &file.seen);
+                    let all = object_offset..object_offset + u64::from(piece_bytes);
+                    bytes.extend(all.map(|at| seen.get(at as usize).copied().unwrap_or(0)));
+                }
+                host.pending_events.push(PendingEvent::Read { ticket, bytes });
                 return;
             }
             Flight::Write { ticket, object, from, bytes, block_bytes } => {

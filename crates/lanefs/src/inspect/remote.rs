@@ -26,7 +26,6 @@ pub(crate) fn print(server: &args::Server, inspection: Inspection) -> Result<()>
         | Frame::Round
         | Frame::Same(_)
         | Frame::Object(_)
-        | Frame::File(_)
         | Frame::Data { .. }
         | Frame::Whole
         | Frame::Removed
@@ -127,7 +126,6 @@ impl<'a> Client<'a> {
             | Frame::Round
             | Frame::Same(_)
             | Frame::Object(_)
-            | Frame::File(_)
             | Frame::Data { .. }
             | Frame::Whole
             | Frame::Removed

@@ -148,6 +148,58 @@ fn files_may_be_as_large_as_numbers_go() {
     up.stop();
 }
 
+/// Bytes in three stripes, over a kill of the server: read, punched, cut off, and removed.
+#[test]
+fn stripes_survive_a_kill_and_go_with_their_file() {
+    let Some(fixture) = Fixture::new("stripes") else { return };
+    let store = fixture.path("store");
+    let mut up = fixture.up(&["--store", store.to_str().unwrap()]);
+    let path = up.dir.join("file");
+    let unit = 1_u64 << 41;
+    let places = [unit - 2, 2 * unit - PAGE, 2 * unit + 5];
+    let file = open(&path);
+    for at in places {
+        file.write_all_at(b"bytes", at).unwrap();
+    }
+    file.sync_all().unwrap();
+    let objects = |count: usize| {
+        let script = format!("find {} -type f | wc -l", store.join("objects").display());
+        let found = must(program("sh").args(["-c", &script]));
+        assert_eq!(found.trim(), count.to_string(), "objects");
+    };
+    objects(3);
+    let read = |at: u64| {
+        let mut bytes = [1; 5];
+        File::open(&path).unwrap().read_exact_at(&mut bytes, at).unwrap();
+        bytes
+    };
+    up.kill_server();
+    assert_eq!(places.map(read), [*b"bytes"; 3]);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 2 * unit + 10);
+    // What lies in two stripes is one range.
+    fallocate(&file, KEEP | FallocateFlags::PUNCH_HOLE, unit - 1, PAGE).unwrap();
+    assert_eq!(&read(unit - 2), b"b\0\0\0\0");
+    fallocate(&file, KEEP, 4 * unit, PAGE).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 2 * unit + 10);
+    objects(4);
+    file.set_len(2 * unit).unwrap();
+    file.set_len(2 * unit + 10).unwrap();
+    assert_eq!(read(2 * unit + 5), [0; 5]);
+    assert_eq!(read(2 * unit - PAGE), *b"bytes");
+    file.set_len(7).unwrap();
+    file.sync_all().unwrap();
+    objects(1);
+    file.write_all_at(b"again", 3 * unit).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    up.kill_server();
+    assert_eq!((read(3 * unit), read(unit)), (*b"again", [0; 5]));
+    fs::remove_file(&path).unwrap();
+    // The server ends when the objects are removed.
+    up.stop();
+    objects(0);
+}
+
 fn python(script: &str) -> std::process::Command {
     let mut command = program("python3");
     let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/contents"));

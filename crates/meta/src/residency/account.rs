@@ -123,6 +123,7 @@ impl State {
             | Row::Shard { .. }
             | Row::Object { .. }
             | Row::Sums { .. }
+            | Row::Stripe { .. }
             | Row::Evicted { .. }
             | Row::EvictedLast { .. }
             | Row::Recovered { .. }
@@ -158,6 +159,7 @@ impl State {
             | Row::Slot { .. }
             | Row::Object { .. }
             | Row::Sums { .. }
+            | Row::Stripe { .. }
             | Row::Evicted { .. }
             | Row::EvictedLast { .. }
             | Row::Recovered { .. }

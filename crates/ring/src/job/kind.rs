@@ -27,10 +27,9 @@ pub(crate) enum JobKind {
         /// Block size of the checksums of the written data; 0: none.
         block_bytes: u32,
     },
-    /// Checksums of ranges, all of which end before this.
+    /// Checksums of ranges.
     Sum {
         sums: u32,
-        end: u64,
     },
     Truncate {
         ticket: Ticket,
@@ -41,6 +40,13 @@ pub(crate) enum JobKind {
         offset: u64,
         range_bytes: u64,
         mode: i32,
+    },
+    /// Frees what an allocation of the range has taken, in a file that had this size.
+    GiveBack {
+        ticket: Ticket,
+        offset: u64,
+        range_bytes: u64,
+        size_bytes: u64,
     },
     Seek {
         ticket: Ticket,
@@ -69,7 +75,10 @@ impl JobKind {
             | Self::Stat { .. }
             | Self::Seek { .. } => (false, false),
             Self::Sync { .. } => (false, true),
-            Self::Truncate { .. } | Self::Allocate { .. } | Self::Remove { .. } => (true, true),
+            Self::Truncate { .. }
+            | Self::Allocate { .. }
+            | Self::GiveBack { .. }
+            | Self::Remove { .. } => (true, true),
         }
     }
 
@@ -81,24 +90,11 @@ impl JobKind {
             Self::Write { .. }
             | Self::Truncate { .. }
             | Self::Allocate { .. }
+            | Self::GiveBack { .. }
             | Self::Seek { .. }
             | Self::Sync { .. }
             | Self::Stat { .. }
             | Self::Remove { .. } => false,
-        }
-    }
-
-    /// End of the touched range; 0 for operations on the whole object.
-    pub(crate) const fn end(self) -> u64 {
-        match self {
-            Self::Read { offset, read_bytes, .. } | Self::Part { offset, read_bytes, .. } => {
-                offset.saturating_add(read_bytes as u64)
-            }
-            Self::Write { offset, bulk, .. } => offset.saturating_add(bulk.bulk_bytes as u64),
-            Self::Sum { end, .. } => end,
-            Self::Truncate { size_bytes, .. } => size_bytes,
-            Self::Allocate { offset, range_bytes, .. } => offset.saturating_add(range_bytes),
-            Self::Seek { .. } | Self::Stat { .. } | Self::Sync { .. } | Self::Remove { .. } => 0,
         }
     }
 
@@ -108,6 +104,7 @@ impl JobKind {
             Self::Read { .. }
             | Self::Part { .. }
             | Self::Sum { .. }
+            | Self::GiveBack { .. }
             | Self::Stat { .. }
             | Self::Seek { .. }
             | Self::Sync { .. }

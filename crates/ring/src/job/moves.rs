@@ -131,6 +131,7 @@ impl Job {
             JobKind::Write { bulk, .. } => bulk.bulk_bytes as usize,
             JobKind::Truncate { .. }
             | JobKind::Allocate { .. }
+            | JobKind::GiveBack { .. }
             | JobKind::Sync { .. }
             | JobKind::Stat { .. }
             | JobKind::Seek { .. }
@@ -210,6 +211,7 @@ impl Job {
             | JobKind::Write { .. }
             | JobKind::Truncate { .. }
             | JobKind::Allocate { .. }
+            | JobKind::GiveBack { .. }
             | JobKind::Sync { .. }
             | JobKind::Stat { .. }
             | JobKind::Seek { .. }
@@ -291,7 +293,8 @@ impl Job {
                 FaultPoint::ObjectAllocate,
                 Op::Allocate { file: buffered, offset, range_bytes, mode },
             ),
-            JobKind::Sync { .. }
+            JobKind::GiveBack { .. }
+            | JobKind::Sync { .. }
             | JobKind::Stat { .. }
             | JobKind::Seek { .. }
             | JobKind::Remove { .. } => {

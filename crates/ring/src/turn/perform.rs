@@ -9,10 +9,10 @@ use crate::lists::Part;
 use crate::mailbox::QueuedMessage;
 use crate::usage;
 use interface::{
-    Action, Event, KernelAction, LogLevel, NetAction, Object, ObjectAction, PeerAction, Span,
-    StoreAction, Ticket,
+    Action, Event, KernelAction, LogLevel, NetAction, Object, ObjectAction, ObjectPiece,
+    PeerAction, Span, StoreAction, Ticket,
 };
-use wire::{Allocation, LaneId, Piece, Wire as _};
+use wire::{Allocation, LaneId, Reader};
 
 impl Parts {
     pub(super) fn perform(&mut self) {
@@ -107,8 +107,8 @@ impl Parts {
                 (object, JobKind::Write { ticket, offset, bulk, block_bytes })
             }
             ObjectAction::Sums { ticket, object, ranges } => {
-                let (sums, end) = tools.sum_jobs.begin(ticket, tools.arena.get(ranges));
-                (object, JobKind::Sum { sums, end })
+                let sums = tools.sum_jobs.begin(ticket, tools.arena.get(ranges));
+                (object, JobKind::Sum { sums })
             }
             ObjectAction::Truncate { ticket, object, size_bytes } => {
                 (object, JobKind::Truncate { ticket, size_bytes })
@@ -124,6 +124,13 @@ impl Parts {
                 let mode = mode_of(allocation, keep_size);
                 (object, JobKind::Allocate { ticket, offset, range_bytes, mode })
             }
+            ObjectAction::GiveBack {
+                ticket,
+                object,
+                object_offset: offset,
+                range_bytes,
+                size_bytes,
+            } => (object, JobKind::GiveBack { ticket, offset, range_bytes, size_bytes }),
             ObjectAction::Seek { ticket, object, object_offset: offset, hole } => {
                 (object, JobKind::Seek { ticket, offset, hole })
             }
@@ -161,15 +168,15 @@ impl Parts {
     }
 
     fn read_list(&mut self, ticket: Ticket, object: Object, (pieces, only_cached): (Span, bool)) {
-        let Ok(pieces) = wire::Pieces::decode_all(self.tools.arena.get(pieces)) else {
-            panic!("a core encodes what it asks for")
-        };
-        let list_bytes = pieces.total_bytes() as usize;
-        let list = self.tools.lists.begin(ticket, pieces.count(), list_bytes);
+        let mut from = Reader::new(self.tools.arena.get(pieces));
+        let pieces: Vec<ObjectPiece> = std::iter::from_fn(|| from.read().ok()).collect();
+        let list_bytes = pieces.iter().map(|piece| piece.piece_bytes as usize).sum();
+        let list = self.tools.lists.begin(ticket, pieces.len(), list_bytes);
         let mut start = 0;
-        for Piece { file_offset: offset, piece_bytes: read_bytes } in pieces.iter() {
+        for ObjectPiece { stripe_index, object_offset: offset, piece_bytes: read_bytes } in pieces {
             let part = Part::new(list, start);
             start += read_bytes as usize;
+            let object = Object { stripe_index, ..object };
             self.begin(object, JobKind::Part { part, offset, read_bytes, only_cached });
         }
     }

@@ -1,7 +1,7 @@
 //! Every engine, through and past the page cache, on real files.
 
 use super::support::{
-    Recorder, ask, cores_of, is_tmpfs, noise, ring_config, takes_direct, tempdir,
+    Recorder, ask, cores_of, is_tmpfs, noise, pieces_of, ring_config, takes_direct, tempdir,
     tempdir_in_memory, turns, write,
 };
 use interface::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, SumRange, Ticket};
@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
-use wire::{InodeNo, LaneId, Piece, Pieces, Wire as _};
+use wire::{InodeNo, LaneId, Wire as _};
 
 const PAGE: usize = 4096;
 
@@ -119,8 +119,7 @@ impl Fixture {
     }
 
     fn read_list(&mut self, object: Object, pieces: &[(u64, u32)], only_cached: bool) -> Event {
-        let piece = |&(file_offset, piece_bytes): &(u64, u32)| Piece { file_offset, piece_bytes };
-        let pieces = Pieces::new(pieces.iter().map(piece).collect()).unwrap().to_bytes();
+        let pieces = pieces_of(object.stripe_index, pieces);
         let known_count = self.recorder.events.len();
         self.ring.with(|turn| {
             let pieces = turn.arena.put(&pieces);

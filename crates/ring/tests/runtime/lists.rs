@@ -1,14 +1,14 @@
 //! List reads of an object, on a real file: missing bytes are zeros, a failure is reported once,
 //! and buffers are released.
 
-use super::support::{Recorder, noise, ring_config, tempdir, turns};
+use super::support::{Recorder, noise, pieces_of, ring_config, tempdir, turns};
 use interface::{Action, Bulk, Errno, Event, Object, ObjectAction, ObjectEvent, Ticket};
 use ring::{FaultPoint, Ring};
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
-use wire::{InodeNo, LaneId, Piece, Pieces, Wire as _};
+use wire::{InodeNo, LaneId};
 
 const OBJECT: Object = Object { shard_index: 3, stripe_index: 0, inode: InodeNo(7) };
 const BULK_BYTES_MAX: usize = 1 << 20;
@@ -39,10 +39,8 @@ impl Fixture {
     }
 
     fn begin(&mut self, ticket: u64, pieces: &[(u64, u32)]) {
-        let piece = |&(file_offset, piece_bytes): &(u64, u32)| Piece { file_offset, piece_bytes };
-        let pieces = Pieces::new(pieces.iter().map(piece).collect()).unwrap();
         self.ring.with(|turn| {
-            let pieces = turn.arena.put(&pieces.to_bytes());
+            let pieces = turn.arena.put(&pieces_of(OBJECT.stripe_index, pieces));
             turn.act(ObjectAction::ReadList {
                 ticket: Ticket(ticket),
                 object: OBJECT,

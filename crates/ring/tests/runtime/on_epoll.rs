@@ -30,12 +30,12 @@ mod relay;
 mod sealed;
 #[path = "secrets.rs"]
 mod secrets;
-#[path = "segments.rs"]
-mod segments;
 #[path = "shares.rs"]
 mod shares;
 #[path = "sockets.rs"]
 mod sockets;
+#[path = "stripes.rs"]
+mod stripes;
 #[path = "../support/mod.rs"]
 pub mod support;
 mod with_inline;

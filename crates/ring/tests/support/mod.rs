@@ -320,3 +320,11 @@ pub fn cores_of(name: &str) -> Vec<Vec<(u32, u32)>> {
     let found = statuses.filter(|status| status.name == name);
     found.map(|status| status.cpus_allowed_list.unwrap()).collect()
 }
+
+/// Encoded pieces of one object.
+pub fn pieces_of(stripe_index: u32, pieces: &[(u64, u32)]) -> Vec<u8> {
+    let piece = |&(object_offset, piece_bytes): &(u64, u32)| {
+        interface::ObjectPiece { stripe_index, object_offset, piece_bytes }.to_bytes()
+    };
+    pieces.iter().flat_map(piece).collect()
+}

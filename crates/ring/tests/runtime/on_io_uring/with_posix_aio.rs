@@ -9,7 +9,7 @@ pub const DIRECT: bool = false;
 
 #[path = "../files.rs"]
 mod files;
-#[path = "../segments.rs"]
-mod segments;
+#[path = "../stripes.rs"]
+mod stripes;
 #[path = "../../support/mod.rs"]
 pub mod support;

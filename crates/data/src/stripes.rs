@@ -1,0 +1,452 @@
+//! A file's stripe objects: an operation on a range of the file becomes steps on its objects.
+//!
+//! ```text
+//! first stripe alone ─▶ its object, at once      (every file of less than a stripe unit)
+//! more stripes ─▶ fan-out ─▶ a step an object ─ the last one ended ─▶ the operation has ended
+//! ```
+//! Bytes that an object lacks before the file's end are zeros, so all but the last may be short or
+//! missing. Invariants: an object behind the first is made only when the record that names it
+//! ([`ContentsChange::Stripe`]) is durable, so the records know every object that there may be; the
+//! operation's own record names a range of the file, and is emitted when all its steps are durable;
+//! a truncation removes objects from the last one down, so that after a crash in between the file
+//! has a size from the old to the new one.
+
+use crate::fan_out::{Gathered, Step};
+use crate::integrity::{may_open, written_by};
+use crate::object::Object;
+use crate::request::{QueuedOp, bulk_bytes};
+use crate::shards::LoggedState;
+use crate::{Outcome, Shards};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::ops::Range;
+use disk::{BlockSum, Change, ContentsChange};
+use interface::{
+    Bulk, NO_MAC, Object as ObjectName, ObjectAction, ObjectPiece, SumRange, Ticket, Turn,
+};
+use wire::{Allocation, InodeNo, Layout, Status, StripePart, Transno, Wire as _, Writer};
+
+/// Most steps in progress of a file's operation that needs no order.
+const STEP_COUNT_MAX: usize = 64;
+/// Most stripes that one operation may add: an allocation of more finds no space anywhere.
+const ADDED_COUNT_MAX: usize = 1_024;
+
+/// The stripes of a file that may have objects, behind the first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Stripes {
+    pub(crate) layout: Layout,
+    pub(crate) further: BTreeSet<u32>,
+}
+
+impl Shards {
+    /// How a file lies in objects.
+    pub(crate) fn layout(&self, inode: InodeNo) -> Layout {
+        self.stripes.get(&inode).map_or(self.shape.layout, |stripes| stripes.layout)
+    }
+
+    pub(crate) fn is_striped(&self, inode: InodeNo) -> bool {
+        self.stripes.contains_key(&inode)
+    }
+
+    pub(crate) fn object_name(&self, inode: InodeNo, stripe_index: u32) -> ObjectName {
+        ObjectName { shard_index: self.shard(inode).index(), stripe_index, inode }
+    }
+
+    /// The object of a byte of a file.
+    pub(crate) fn object_at(&self, inode: InodeNo, file_offset: u64) -> ObjectName {
+        self.object_name(inode, self.layout(inode).stripe(file_offset))
+    }
+
+    // Objects behind the first.
+
+    /// Records the objects behind the first that the first queued operation is about to make; it
+    /// does not begin before that is durable. Returns whether it must wait for those in progress,
+    /// which know of the first object only.
+    pub(crate) fn add_stripes(&mut self, turn: &mut Turn<'_>, inode: InodeNo) -> bool {
+        let layout = self.layout(inode);
+        let Some(object) = self.objects.get(&inode).filter(|object| may_open(object)) else {
+            return false;
+        };
+        let Some(front) = object.queue.front() else { return false };
+        let end = end_of(front, object);
+        if end <= layout.stripe_unit_bytes || end > layout.file_bytes_max() {
+            return false; // It needs the first object only, or is refused.
+        }
+        let known = self.stripes.get(&inode).map(|stripes| &stripes.further);
+        let mut added = BTreeSet::new();
+        let parts = filled_by(front, object).into_iter().flat_map(|range| layout.parts(range));
+        for stripe_index in parts.map(|part| part.stripe_index).filter(|index| *index > 0) {
+            if known.is_none_or(|known| !known.contains(&stripe_index)) {
+                added.insert(stripe_index);
+            }
+            if added.len() > ADDED_COUNT_MAX {
+                return self.refuse_front(turn, inode);
+            }
+        }
+        if added.is_empty() {
+            return false;
+        }
+        if known.is_none() && object.running_count > 0 {
+            return true;
+        }
+        self.record_stripes(inode, layout, added);
+        false
+    }
+
+    fn refuse_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo) -> bool {
+        let front = self.objects.get_mut(&inode).and_then(|object| object.queue.pop_front());
+        self.fail_all(turn, inode, front.into_iter().collect(), Status::NoSpace);
+        self.add_stripes(turn, inode)
+    }
+
+    fn record_stripes(&mut self, inode: InodeNo, layout: Layout, added: BTreeSet<u32>) {
+        let shard = self.shard(inode);
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        object.absent = false;
+        object.fence_count += u32::try_from(added.len()).unwrap_or(u32::MAX);
+        let write_time_ns = object.write_time_ns;
+        let logged = LoggedState { size_bytes: None, write_time_ns };
+        self.logged.entry(inode).or_insert(logged);
+        if !self.stripes.contains_key(&inode) {
+            let first_bytes = object.blocks.short_bytes.unwrap_or(object.size_bytes());
+            object.stripe_bytes.insert(0, first_bytes);
+            object.unsynced_stripes.insert(0);
+        }
+        let stripes = self.stripes.entry(inode);
+        let stripes = stripes.or_insert(Stripes { layout, further: BTreeSet::new() });
+        stripes.further.extend(&added);
+        for stripe_index in added {
+            let change = ContentsChange::Stripe { inode, stripe_index, layout };
+            // It has no position in the shard's order: the change that it announces has not begun.
+            let (transno, change) = (Transno(0), Change::Contents(change));
+            self.outcomes.push_back(Outcome::Record { shard, transno, change });
+        }
+    }
+
+    // Operations.
+
+    /// Queries size and space.
+    pub(crate) fn stat_objects(&mut self, turn: &mut Turn<'_>, inode: InodeNo, ticket: Ticket) {
+        let Some(stripes) = self.stripes.get(&inode) else {
+            let object = self.object_name(inode, 0);
+            return turn.act(ObjectAction::Stat { ticket, object });
+        };
+        let all = core::iter::once(0).chain(stripes.further.iter().copied());
+        let steps = all.map(|stripe_index| (stripe_index, Step::Stat)).collect();
+        let gathered = Gathered::Stats(BTreeMap::new());
+        self.fan_out(turn, (inode, ticket), (steps, STEP_COUNT_MAX), gathered);
+    }
+
+    /// Reads a range below the end of the file.
+    pub(crate) fn read_objects(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, ticket): (InodeNo, Ticket),
+        (file_offset, read_bytes): (u64, u32),
+        only_cached: bool,
+    ) {
+        let range = file_offset..file_offset.saturating_add(u64::from(read_bytes));
+        let layout = self.layout(inode);
+        let stripe_index = layout.stripe(file_offset);
+        let object_offset = file_offset - layout.start(stripe_index);
+        let is_in_one =
+            object_offset.saturating_add(u64::from(read_bytes)) <= layout.stripe_unit_bytes;
+        let Some(object) = self.objects.get(&inode) else { return };
+        let is_last = stripe_index == layout.last(object.size_bytes()).0;
+        let length_bytes = object.stripe_bytes.get(&stripe_index).copied().unwrap_or(0);
+        let until = object_offset.saturating_add(u64::from(read_bytes));
+        if is_in_one && (is_last || until <= length_bytes) {
+            let object = self.object_name(inode, stripe_index);
+            let action =
+                ObjectAction::Read { ticket, object, object_offset, read_bytes, only_cached };
+            return turn.act(action);
+        }
+        self.read_ranges(turn, (inode, ticket), &[range], only_cached);
+    }
+
+    /// Reads ranges; missing bytes are zeros.
+    pub(crate) fn read_ranges(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, ticket): (InodeNo, Ticket),
+        ranges: &[Range<u64>],
+        only_cached: bool,
+    ) {
+        let layout = self.layout(inode);
+        let pieces = turn.arena.write(|out| {
+            let mut to = Writer::new(out);
+            for part in ranges.iter().flat_map(|range| layout.parts(range.clone())) {
+                let StripePart { stripe_index, object_offset, .. } = part;
+                let piece_bytes = narrow(part.part_bytes);
+                ObjectPiece { stripe_index, object_offset, piece_bytes }.encode(&mut to);
+            }
+        });
+        let object = self.object_name(inode, 0);
+        turn.act(ObjectAction::ReadList { ticket, object, pieces, only_cached });
+    }
+
+    /// Writes a bulk. `block_bytes`: block size of the wanted checksums, or 0.
+    pub(crate) fn write_objects(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, ticket): (InodeNo, Ticket),
+        (file_offset, bulk): (u64, Bulk),
+        block_bytes: u32,
+    ) {
+        if !self.is_striped(inode) {
+            let (object, object_offset) = (self.object_name(inode, 0), file_offset);
+            let action = ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes };
+            return turn.act(action);
+        }
+        let range = file_offset..file_offset.saturating_add(u64::from(bulk.bulk_bytes));
+        let gathered = match block_bytes {
+            0 => Gathered::Nothing,
+            _ => Gathered::Written(BTreeMap::new()),
+        };
+        let steps = self.write_steps(inode, &[range], (bulk, block_bytes));
+        self.fan_out(turn, (inode, ticket), (steps, usize::MAX), gathered);
+    }
+
+    /// Writes consecutive parts of a bulk to ranges: as an operation of several objects.
+    pub(crate) fn write_ranges(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, ticket): (InodeNo, Ticket),
+        ranges: &[Range<u64>],
+        bulk: Bulk,
+    ) {
+        let steps = self.write_steps(inode, ranges, (bulk, 0));
+        self.fan_out(turn, (inode, ticket), (steps, usize::MAX), Gathered::Nothing);
+    }
+
+    fn write_steps(
+        &self,
+        inode: InodeNo,
+        ranges: &[Range<u64>],
+        (bulk, block_bytes): (Bulk, u32),
+    ) -> VecDeque<(u32, Step)> {
+        let layout = self.layout(inode);
+        let mut start = bulk.start;
+        let mut steps = VecDeque::new();
+        for part in ranges.iter().flat_map(|range| layout.parts(range.clone())) {
+            let StripePart { stripe_index, object_offset, part_bytes } = part;
+            let bulk_bytes = narrow(part_bytes);
+            let is_whole = bulk_bytes == bulk.bulk_bytes;
+            // No checksum of a part is known.
+            let crc32c = bulk.crc32c.filter(|_| is_whole);
+            let mac = if is_whole { bulk.mac } else { NO_MAC };
+            let bulk = Bulk { buf: bulk.buf, start, bulk_bytes, crc32c, mac };
+            steps.push_back((stripe_index, Step::Write { object_offset, bulk, block_bytes }));
+            start += bulk_bytes;
+        }
+        steps
+    }
+
+    /// Computes checksums of blocks' first bytes.
+    pub(crate) fn sum_objects(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, ticket): (InodeNo, Ticket),
+        blocks: &[(u64, u32)],
+    ) {
+        let (block_bytes, layout) = (self.block_bytes(), self.layout(inode));
+        let mut by_stripe: BTreeMap<u32, Vec<(usize, SumRange)>> = BTreeMap::new();
+        for (index, (block, range_bytes)) in blocks.iter().enumerate() {
+            let file_offset = block * block_bytes;
+            let stripe_index = layout.stripe(file_offset);
+            let object_offset = file_offset - layout.start(stripe_index);
+            let range = SumRange { object_offset, range_bytes: *range_bytes };
+            by_stripe.entry(stripe_index).or_default().push((index, range));
+        }
+        let encoded = |turn: &mut Turn<'_>, ranges: &[(usize, SumRange)]| {
+            turn.arena.write(|out| {
+                let mut to = Writer::new(out);
+                ranges.iter().for_each(|(_, range)| to.write(range));
+            })
+        };
+        if let (1, Some((stripe_index, ranges))) = (by_stripe.len(), by_stripe.first_key_value()) {
+            let (object, ranges) = (self.object_name(inode, *stripe_index), encoded(turn, ranges));
+            return turn.act(ObjectAction::Sums { ticket, object, ranges });
+        }
+        let indices = by_stripe
+            .iter()
+            .map(|(stripe_index, ranges)| {
+                (*stripe_index, ranges.iter().map(|(at, _)| *at).collect())
+            })
+            .collect();
+        let found = alloc::vec![BlockSum::NONE; blocks.len()];
+        let gathered = Gathered::Sums { found, indices, from_disk: false };
+        let fan_out_no = self.new_fan_out((inode, ticket), (VecDeque::new(), usize::MAX), gathered);
+        for (stripe_index, ranges) in by_stripe {
+            let ticket = self.step_ticket(fan_out_no, stripe_index, None);
+            let (object, ranges) = (self.object_name(inode, stripe_index), encoded(turn, &ranges));
+            turn.act(ObjectAction::Sums { ticket, object, ranges });
+        }
+    }
+
+    /// Sets the file's size. `settles`: durably, as far as it removes bytes.
+    pub(crate) fn truncate_objects(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, ticket): (InodeNo, Ticket),
+        size_bytes: u64,
+        settles: bool,
+    ) {
+        if !self.is_striped(inode) {
+            let object = self.object_name(inode, 0);
+            return turn.act(ObjectAction::Truncate { ticket, object, size_bytes });
+        }
+        let (last, last_bytes) = self.layout(inode).last(size_bytes);
+        let Some(object) = self.objects.get(&inode) else { return };
+        let behind = object.stripe_bytes.keys().rev().take_while(|index| **index > last);
+        let mut steps: VecDeque<_> = behind.map(|index| (*index, Step::Remove)).collect();
+        let truncate = (last, Step::Truncate { size_bytes: last_bytes });
+        let known_bytes = object.stripe_bytes.get(&last).copied().unwrap_or(0);
+        if steps.is_empty() || known_bytes > last_bytes {
+            steps.push_back(truncate);
+        } else if known_bytes < last_bytes {
+            // Otherwise the file would be shorter than that once those behind it are removed.
+            steps.push_front((last, Step::Sync));
+            steps.push_front(truncate);
+        }
+        steps.extend(settles.then_some((last, Step::Sync)));
+        self.fan_out(turn, (inode, ticket), (steps, 1), Gathered::Nothing);
+    }
+
+    /// Allocates, deallocates or zeroes a range. Objects that do not exist have nothing to
+    /// deallocate.
+    pub(crate) fn allocate_objects(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, ticket): (InodeNo, Ticket),
+        range: Range<u64>,
+        (allocation, keep_size): (Allocation, bool),
+    ) {
+        let Some(object) = self.objects.get(&inode) else { return };
+        let layout = self.layout(inode);
+        let is_striped = self.is_striped(inode);
+        let punches = allocation == Allocation::Punch;
+        let (last, _) = layout.last(range.end);
+        let parts: Vec<StripePart> = if punches {
+            let (first, mut all) = (layout.stripe(range.start), Vec::new());
+            let known = object.stripe_bytes.range(first..=last).map(|(index, _)| *index);
+            let single = core::iter::once(0).filter(|_| !is_striped && first == 0);
+            for index in known.chain(single) {
+                let start = layout.start(index);
+                let end = start.saturating_add(layout.stripe_unit_bytes).min(range.end);
+                all.extend(layout.parts(range.start.max(start)..end));
+            }
+            all
+        } else {
+            layout.parts(range).collect()
+        };
+        if let (false, [part]) = (is_striped, &parts[..]) {
+            let StripePart { object_offset, part_bytes: range_bytes, .. } = *part;
+            let object = self.object_name(inode, 0);
+            let action = ObjectAction::Allocate {
+                ticket,
+                object,
+                object_offset,
+                range_bytes,
+                allocation,
+                keep_size,
+            };
+            return turn.act(action);
+        }
+        let step = |part: StripePart| {
+            // Only the last object has to become longer.
+            let keep_size = keep_size || part.stripe_index != last;
+            (part.stripe_index, Step::Allocate { part, allocation, keep_size })
+        };
+        let steps = parts.into_iter().map(step).collect();
+        self.fan_out(turn, (inode, ticket), (steps, 1), Gathered::Nothing);
+    }
+
+    /// Makes everything written durable.
+    pub(crate) fn sync_objects(&mut self, turn: &mut Turn<'_>, inode: InodeNo, ticket: Ticket) {
+        let is_striped = self.is_striped(inode);
+        let Some(object) = self.objects.get_mut(&inode).filter(|_| is_striped) else {
+            let object = self.object_name(inode, 0);
+            return turn.act(ObjectAction::Sync { ticket, object });
+        };
+        let mut written = core::mem::take(&mut object.unsynced_stripes);
+        if written.is_empty() {
+            written.insert(0); // The change was one of a hole.
+        }
+        let steps = written.into_iter().map(|index| (index, Step::Sync)).collect();
+        self.fan_out(turn, (inode, ticket), (steps, STEP_COUNT_MAX), Gathered::Nothing);
+    }
+
+    /// Removes all objects.
+    pub(crate) fn remove_objects(&mut self, turn: &mut Turn<'_>, inode: InodeNo, ticket: Ticket) {
+        let Some(stripes) = self.stripes.get(&inode) else {
+            let object = self.object_name(inode, 0);
+            return turn.act(ObjectAction::Remove { ticket, object });
+        };
+        let all = stripes.further.iter().rev().copied().chain(core::iter::once(0));
+        let steps = all.map(|stripe_index| (stripe_index, Step::Remove)).collect();
+        self.fan_out(turn, (inode, ticket), (steps, STEP_COUNT_MAX), Gathered::Nothing);
+    }
+}
+
+impl Object {
+    /// The bytes from an offset on that the offset's object has.
+    pub(crate) fn held_bytes(&self, layout: Layout, file_offset: u64) -> u64 {
+        let stripe_index = layout.stripe(file_offset);
+        let object_bytes = self.stripe_bytes.get(&stripe_index).copied().unwrap_or(0);
+        object_bytes.saturating_sub(file_offset - layout.start(stripe_index))
+    }
+}
+
+/// The ranges that an operation fills: their objects must exist.
+fn filled_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>> {
+    let mut filled = written_by(pending, object);
+    if let QueuedOp::Truncate { size_bytes, .. } = pending {
+        // The object of its last byte says where the file ends.
+        filled.push(size_bytes.saturating_sub(1)..*size_bytes);
+    }
+    if let QueuedOp::Allocate(allocating) = pending
+        && allocating.allocation != Allocation::Punch
+    {
+        let from = allocating.object_offset;
+        filled.push(from..from.saturating_add(allocating.range_bytes));
+    }
+    filled
+}
+
+/// The end of what an operation fills; 0 for one that fills nothing.
+fn end_of(pending: &QueuedOp, object: &Object) -> u64 {
+    let end = |from: u64, bytes: u32| from.saturating_add(u64::from(bytes));
+    match pending {
+        QueuedOp::Write { object_offset, bulk, .. } => end(*object_offset, bulk_bytes(*bulk)),
+        QueuedOp::Append { bulk, .. } => end(object.size_bytes(), bulk_bytes(*bulk)),
+        QueuedOp::WriteList(writing) => writing.pieces.end(),
+        QueuedOp::Replay { lost, .. } => match &lost.change {
+            ContentsChange::WriteList { pieces, .. } => pieces.end(),
+            ContentsChange::Write { object_offset, write_bytes, .. } => {
+                end(*object_offset, *write_bytes)
+            }
+            ContentsChange::Truncate { .. }
+            | ContentsChange::Allocate { .. }
+            | ContentsChange::ObjectRemoved { .. }
+            | ContentsChange::Sums { .. }
+            | ContentsChange::SumsRemoved { .. }
+            | ContentsChange::Stripe { .. } => 0,
+        },
+        QueuedOp::Truncate { size_bytes, .. } => *size_bytes,
+        QueuedOp::Allocate(allocating) => {
+            allocating.object_offset.saturating_add(allocating.range_bytes)
+        }
+        QueuedOp::Read { .. }
+        | QueuedOp::ReadList(_)
+        | QueuedOp::Glimpse(_)
+        | QueuedOp::Seek(_)
+        | QueuedOp::Remove => 0,
+    }
+}
+
+/// A length within a request's bulk.
+fn narrow(bytes: u64) -> u32 {
+    let Ok(bytes) = u32::try_from(bytes) else { panic!("{bytes} bytes are no part of a bulk") };
+    bytes
+}

@@ -1,0 +1,564 @@
+//! Files of several stripe objects, compared with bytes in memory. The test is the runtime: objects
+//! are bytes of their own, and a crash loses what was not synced.
+
+use super::*;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use disk::Change;
+use interface::{Object as ObjectName, ObjectPiece, SumRange};
+use wire::{Allocate, Allocation, Layout, Piece, Pieces, ReadList, Reader, Seek, WriteList};
+
+const UNIT_BYTES: u64 = 64;
+const BLOCK_BYTES: u32 = 16;
+const LAYOUT: Layout = Layout { stripe_unit_bytes: UNIT_BYTES, stripe_count: 1 };
+
+/// The objects on a disk: what readers see, and what a crash leaves.
+#[derive(Clone, Default)]
+struct Disk {
+    seen: BTreeMap<u32, Vec<u8>>,
+    durable: BTreeMap<u32, Vec<u8>>,
+}
+
+/// The shards, their disk, and their log.
+struct World {
+    shards: Shards,
+    arena: Arena,
+    now: Now,
+    actions: Vec<Action>,
+    disk: Disk,
+    bufs: BTreeMap<u32, Vec<u8>>,
+    buf_count: u32,
+    /// Changes whose records are durable.
+    log: Vec<(Transno, Vec<u8>)>,
+    answers: BTreeMap<Token, Result<(Answer, Vec<u8>), Status>>,
+    token_count: u64,
+    /// The next action of this kind fails.
+    fails: Option<fn(&ObjectAction) -> bool>,
+    done: Vec<String>,
+}
+
+fn shards_of(log: &[(Transno, Vec<u8>)], term: u32) -> Shards {
+    let mut recorded = Recorded::new(ShardId::data(0));
+    for (transno, change) in log {
+        recorded.replay(*transno, change).unwrap();
+    }
+    recorded.start_term(wire::Term(term));
+    let counts = wire::ShardCounts { meta: 1, data: 1 };
+    let config = DataConfig {
+        map: Map::single_server(1, counts, wire::Term(1)),
+        lane: LaneId(0),
+        layout: LAYOUT,
+        object_count_max: 100,
+        ticket_tag: TAG,
+        seed: 1,
+        sync_ms: 0,
+        unsynced_bytes_max: 1 << 30,
+        block_bytes: BLOCK_BYTES,
+        quiet_ms: 1,
+        rules: wire::Rules::default(),
+    };
+    Shards::new(config, vec![recorded])
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            shards: shards_of(&[], 1),
+            arena: Arena::new(),
+            now: Now { mono: Mono(0), wall_ns: WALL_NS },
+            actions: Vec::new(),
+            disk: Disk::default(),
+            bufs: BTreeMap::new(),
+            buf_count: 0,
+            log: Vec::new(),
+            answers: BTreeMap::new(),
+            token_count: 0,
+            fails: None,
+            done: Vec::new(),
+        }
+    }
+
+    fn with<T>(&mut self, act: impl FnOnce(&mut Shards, &mut Turn<'_>) -> T) -> T {
+        let Self { shards, arena, actions, now, .. } = self;
+        act(shards, &mut Turn { now: *now, arena, actions })
+    }
+
+    /// The server dies, and another one starts with what is durable.
+    fn crash(&mut self, term: u32) {
+        self.shards = shards_of(&self.log, term);
+        self.actions.clear();
+        self.disk.seen = self.disk.durable.clone();
+    }
+
+    fn request<'a>(&mut self, op: Op, body: &impl Wire<'a>, bytes: Option<&[u8]>) -> Token {
+        self.token_count += 1;
+        let token = Token(self.token_count);
+        let bulk = bytes.filter(|bytes| !bytes.is_empty()).map(|bytes| {
+            self.buf_count += 1;
+            self.bufs.insert(self.buf_count, bytes.to_vec());
+            let (start, bulk_bytes) = (0, bytes.len() as u32);
+            let crc32c = Some(wire::crc32c(bytes));
+            Bulk { buf: BufId(self.buf_count), start, bulk_bytes, crc32c, mac: NO_MAC }
+        });
+        let body = body.to_bytes();
+        let (shard, client) = (ShardId::data(0), CLIENT);
+        let request = DataRequest { token, op, shard, body: &body, bulk, client };
+        self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
+        token
+    }
+
+    fn ask<'a>(
+        &mut self,
+        op: Op,
+        body: &impl Wire<'a>,
+        bytes: Option<&[u8]>,
+    ) -> Result<(Answer, Vec<u8>), Status> {
+        let token = self.request(op, body, bytes);
+        self.run();
+        self.answers.remove(&token).expect("an answer")
+    }
+
+    /// Performs everything until nothing is under way.
+    fn run(&mut self) {
+        loop {
+            self.take_outcomes();
+            let actions = core::mem::take(&mut self.actions);
+            if actions.is_empty() {
+                self.now.mono = Mono(self.now.mono.0 + 5_000_000);
+                self.with(|shards, turn| shards.settle(turn, SumRecording::Quiet));
+                self.take_outcomes();
+                if self.actions.is_empty() {
+                    return;
+                }
+                continue;
+            }
+            for action in actions {
+                if let Action::Object(action) = action {
+                    self.perform(action);
+                }
+            }
+        }
+    }
+
+    fn take_outcomes(&mut self) {
+        while let Some(outcome) = self.shards.outcome() {
+            match outcome {
+                Outcome::Answered { token, result, .. } => {
+                    let bytes = |answer: Answer| {
+                        let bulk = answer.bulk();
+                        let bytes = bulk.map(|bulk| self.bufs[&bulk.buf.0].clone());
+                        (answer, bytes.unwrap_or_default())
+                    };
+                    let answer = result.map(bytes);
+                    self.answers.insert(token, answer);
+                }
+                Outcome::Changed { token, transno, change, answer, sums, .. } => {
+                    self.record(transno, &change);
+                    if let Some(sums) = sums {
+                        self.record(transno, &Change::Contents(sums));
+                    }
+                    self.answers.insert(token, Ok((answer, Vec::new())));
+                }
+                Outcome::Record { transno, change, .. } => self.record(transno, &change),
+                Outcome::Removed { result, .. } => result.unwrap(),
+                Outcome::Written { .. } | Outcome::Accessed { .. } => {}
+                Outcome::Failed { .. } | Outcome::Damaged { .. } | Outcome::Sized { .. } => {
+                    panic!("{outcome:?}")
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, transno: Transno, change: &Change<'_>) {
+        self.log.push((transno, change.to_bytes()));
+        self.shards.on_durable(ShardId::data(0), transno);
+        if let Change::Contents(change) = change
+            && change.fences()
+        {
+            let inode = change.inode();
+            self.with(|shards, turn| shards.on_logged(turn, inode));
+        }
+    }
+
+    fn perform(&mut self, action: ObjectAction) {
+        use interface::ObjectEvent as E;
+        let failed = self.fails.is_some_and(|fails| fails(&action));
+        if failed {
+            self.fails = None;
+        }
+        let result = if failed { Err(Errno(28)) } else { Ok(()) };
+        let event = match action {
+            ObjectAction::Read { ticket, object, object_offset, read_bytes, .. } => {
+                let bytes = self.read(object, object_offset, read_bytes.into());
+                E::Read { ticket, result: Ok(self.bulk(bytes)) }
+            }
+            ObjectAction::ReadList { ticket, object, pieces, .. } => {
+                let encoded = self.arena.get(pieces).to_vec();
+                let mut from = Reader::new(&encoded);
+                let mut bytes = Vec::new();
+                while let Ok(ObjectPiece { stripe_index, object_offset, piece_bytes }) = from.read()
+                {
+                    let object = ObjectName { stripe_index, ..object };
+                    let mut piece = self.read(object, object_offset, piece_bytes.into());
+                    piece.resize(piece_bytes as usize, 0);
+                    bytes.append(&mut piece);
+                }
+                E::Read { ticket, result: Ok(self.bulk(bytes)) }
+            }
+            ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes } => {
+                let start = bulk.start as usize;
+                let bytes = self.bufs[&bulk.buf.0][start..][..bulk.bulk_bytes as usize].to_vec();
+                let (from, end) = (object_offset as usize, object_offset as usize + bytes.len());
+                assert!(end as u64 <= UNIT_BYTES, "an object has the bytes of one stripe");
+                let seen = self.disk.seen.entry(object.stripe_index).or_default();
+                seen.resize(seen.len().max(end), 0);
+                seen[from..end].copy_from_slice(&bytes);
+                match block_bytes {
+                    0 => E::Done { ticket, result },
+                    _ => E::Written { ticket, result: Ok(self.sums_of(object_offset, &bytes)) },
+                }
+            }
+            ObjectAction::Sums { ticket, object, ranges } => {
+                let encoded = self.arena.get(ranges).to_vec();
+                let mut from = Reader::new(&encoded);
+                let mut sums = Vec::new();
+                while let Ok(SumRange { object_offset, range_bytes }) = from.read() {
+                    put_sum(&mut sums, &self.read(object, object_offset, range_bytes.into()));
+                }
+                E::Sums { ticket, result: Ok(self.arena.put(&sums)), from_disk: false }
+            }
+            ObjectAction::Truncate { ticket, object, size_bytes }
+            | ObjectAction::GiveBack { ticket, object, size_bytes, .. } => {
+                assert!(size_bytes <= UNIT_BYTES);
+                let seen = self.disk.seen.entry(object.stripe_index).or_default();
+                seen.resize(size_bytes as usize, 0);
+                E::Done { ticket, result }
+            }
+            ObjectAction::Allocate {
+                ticket,
+                object,
+                object_offset,
+                range_bytes,
+                allocation,
+                keep_size,
+            } => {
+                let (from, end) = (object_offset as usize, (object_offset + range_bytes) as usize);
+                assert!(end as u64 <= UNIT_BYTES);
+                let seen = self.disk.seen.entry(object.stripe_index).or_default();
+                if !failed && !keep_size && seen.len() < end {
+                    seen.resize(end, 0);
+                }
+                if !failed && allocation != Allocation::Reserve {
+                    let size = seen.len();
+                    seen[from.min(size)..end.min(size)].fill(0);
+                }
+                E::Done { ticket, result }
+            }
+            ObjectAction::Seek { ticket, object, object_offset, hole } => {
+                let seen = self.disk.seen.get(&object.stripe_index).map_or(&[][..], |seen| seen);
+                let from = object_offset as usize;
+                let mut places = from..seen.len();
+                let found = places.find(|at| (seen[*at] == 0) == hole);
+                let found = found.or((hole && from < seen.len()).then_some(seen.len()));
+                E::Sought { ticket, result: Ok(found.map(|at| at as u64)) }
+            }
+            ObjectAction::Sync { ticket, object } => {
+                if let Some(seen) = self.disk.seen.get(&object.stripe_index) {
+                    self.disk.durable.insert(object.stripe_index, seen.clone());
+                }
+                E::Done { ticket, result }
+            }
+            ObjectAction::Stat { ticket, object } => {
+                let seen = self.disk.seen.get(&object.stripe_index);
+                let stat = seen.map(|seen| ObjectStat {
+                    size_bytes: seen.len() as u64,
+                    allocated_bytes: seen.len() as u64,
+                });
+                E::Stat { ticket, result: Ok(stat) }
+            }
+            ObjectAction::Remove { ticket, object } => {
+                self.disk.seen.remove(&object.stripe_index);
+                self.disk.durable.remove(&object.stripe_index);
+                E::Done { ticket, result }
+            }
+        };
+        self.done.push(format!("{action:?}"));
+        self.with(|shards, turn| shards.on_object(turn, event));
+    }
+
+    fn read(&self, object: ObjectName, from: u64, count: u64) -> Vec<u8> {
+        let seen = self.disk.seen.get(&object.stripe_index).map_or(&[][..], |seen| seen);
+        let (from, end) = ((from as usize).min(seen.len()), (from + count) as usize);
+        seen[from..end.min(seen.len())].to_vec()
+    }
+
+    fn bulk(&mut self, bytes: Vec<u8>) -> Option<Bulk> {
+        self.buf_count += 1;
+        let (start, bulk_bytes) = (0, bytes.len() as u32);
+        self.bufs.insert(self.buf_count, bytes);
+        let buf = BufId(self.buf_count);
+        (bulk_bytes > 0).then_some(Bulk { buf, start, bulk_bytes, crc32c: None, mac: NO_MAC })
+    }
+
+    fn sums_of(&mut self, mut at: u64, mut bytes: &[u8]) -> interface::Span {
+        let mut sums = Vec::new();
+        while !bytes.is_empty() {
+            let left = (u64::from(BLOCK_BYTES) - at % u64::from(BLOCK_BYTES)) as usize;
+            let (here, behind) = bytes.split_at(left.min(bytes.len()));
+            put_sum(&mut sums, here);
+            at += here.len() as u64;
+            bytes = behind;
+        }
+        self.arena.put(&sums)
+    }
+
+    // Requests.
+
+    fn write(&mut self, file_offset: u64, append: bool, bytes: &[u8]) -> Result<(), Status> {
+        let clears = wire::ClearPrivileges::Nothing;
+        let body = Write { inode: FILE, file_offset, append, clears };
+        self.ask(Op::Write, &body, Some(bytes)).map(drop)
+    }
+
+    fn truncate(&mut self, size_bytes: u64) -> Result<(), Status> {
+        self.ask(Op::Truncate, &Truncate { inode: FILE, size_bytes }, None).map(drop)
+    }
+
+    fn allocate(
+        &mut self,
+        (file_offset, range_bytes): (u64, u64),
+        (allocation, keep_size): (Allocation, bool),
+    ) -> Result<(), Status> {
+        let (inode, clears) = (FILE, wire::ClearPrivileges::Nothing);
+        let body = Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
+        self.ask(Op::Allocate, &body, None).map(drop)
+    }
+
+    fn read_all(&mut self) -> Vec<u8> {
+        let body = Read { inode: FILE, file_offset: 0, read_bytes: 1 << 20, accesses: false };
+        self.ask(Op::Read, &body, None).unwrap().1
+    }
+
+    fn size(&mut self) -> u64 {
+        match self.ask(Op::Glimpse, &Glimpse { inode: FILE }, None).unwrap().0 {
+            Answer::Glimpsed(contents) => contents.size_bytes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn seek(&mut self, file_offset: u64, hole: bool) -> Option<u64> {
+        match self.ask(Op::Seek, &Seek { inode: FILE, file_offset, hole }, None) {
+            Ok((Answer::Sought(found), _)) => Some(found),
+            Err(Status::NoDevice) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Stripes that have objects.
+    fn stripes(&self) -> Vec<u32> {
+        self.disk.seen.keys().copied().collect()
+    }
+}
+
+fn put_sum(sums: &mut Vec<u8>, bytes: &[u8]) {
+    sums.extend_from_slice(&wire::crc32c(bytes).to_le_bytes());
+    sums.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+}
+
+/// A pseudorandom number below `end`.
+fn below(seed: u64, salt: u64, end: u64) -> u64 {
+    let mut number = (seed * 64 + salt + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    number = (number ^ (number >> 31)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    (number ^ (number >> 29)) % end
+}
+
+/// Bytes without zeros, which the test's disk takes for holes.
+fn noise(seed: u64, count: usize) -> Vec<u8> {
+    (0..count).map(|at| below(seed, at as u64, 255) as u8 + 1).collect()
+}
+
+fn step(world: &mut World, model: &mut Vec<u8>, seed: u64) {
+    let from = below(seed, 1, 6 * UNIT_BYTES);
+    let count = 1 + below(seed, 2, 2 * UNIT_BYTES);
+    let (first, last) = (from as usize, (from + count) as usize);
+    let keep_size = below(seed, 3, 2) == 0;
+    match below(seed, 0, 8) {
+        0 | 1 => {
+            let append = below(seed, 4, 4) == 0;
+            let first = if append { model.len() } else { first };
+            let bytes = noise(seed, count as usize);
+            world.write(from, append, &bytes).unwrap();
+            model.resize(model.len().max(first + bytes.len()), 0);
+            model[first..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        2 => {
+            // Often exactly to a boundary.
+            let size = if keep_size { from / UNIT_BYTES * UNIT_BYTES } else { from };
+            world.truncate(size).unwrap();
+            model.resize(size as usize, 0);
+        }
+        3 => {
+            world.allocate((from, count), (Allocation::Punch, true)).unwrap();
+            let (first, last) = (first.min(model.len()), last.min(model.len()));
+            model[first..last].fill(0);
+        }
+        kind @ (4 | 5) => {
+            let what = if kind == 4 { Allocation::Zero } else { Allocation::Reserve };
+            world.allocate((from, count), (what, keep_size)).unwrap();
+            if !keep_size {
+                model.resize(model.len().max(last), 0);
+            }
+            if kind == 4 {
+                let (first, last) = (first.min(model.len()), last.min(model.len()));
+                model[first..last].fill(0);
+            }
+        }
+        6 => {
+            let piece = |salt: u64| {
+                let file_offset = (salt % 8) * 50 + below(seed, salt, 10);
+                Piece { file_offset, piece_bytes: 1 + below(seed, salt + 8, 30) as u32 }
+            };
+            let pieces: Vec<Piece> = (8..12).map(piece).collect();
+            let count = pieces.iter().map(|piece| piece.piece_bytes as usize).sum();
+            let bytes = noise(seed, count);
+            let mut rest = &bytes[..];
+            for piece in &pieces {
+                let (here, behind) = rest.split_at(piece.piece_bytes as usize);
+                let first = piece.file_offset as usize;
+                model.resize(model.len().max(first + here.len()), 0);
+                model[first..][..here.len()].copy_from_slice(here);
+                rest = behind;
+            }
+            let (pieces, clears) = (Pieces::new(pieces).unwrap(), wire::ClearPrivileges::Nothing);
+            let body = WriteList { inode: FILE, pieces, clears };
+            world.ask(Op::WriteList, &body, Some(&bytes)).unwrap();
+        }
+        _ => {
+            let piece = |salt: u64| Piece {
+                file_offset: below(seed, salt, 6 * UNIT_BYTES),
+                piece_bytes: 1 + below(seed, salt + 8, 90) as u32,
+            };
+            let pieces: Vec<Piece> = (8..12).map(piece).collect();
+            let all = pieces.iter().flat_map(|piece| piece.file_offset..piece.end());
+            let size = model.len() as u64;
+            let wanted: Vec<u8> =
+                all.filter(|at| *at < size).map(|at| model[at as usize]).collect();
+            let body =
+                ReadList { inode: FILE, pieces: Pieces::new(pieces).unwrap(), accesses: false };
+            assert_eq!(world.ask(Op::ReadList, &body, None).unwrap().1, wanted);
+        }
+    }
+}
+
+fn check(world: &mut World, model: &[u8], seed: u64) {
+    assert_eq!(world.size(), model.len() as u64, "after {seed}");
+    assert!(world.read_all() == model, "after {seed}: {model:?}");
+    let end = model.len() as u64;
+    for from in [0, below(seed, 60, end.max(1)), UNIT_BYTES, 2 * UNIT_BYTES + 1] {
+        for hole in [false, true] {
+            let byte = |at: &u64| (model[*at as usize] == 0) == hole;
+            let wanted = (from..end).find(byte).or((hole && from < end).then_some(end));
+            assert_eq!(world.seek(from, hole), wanted, "{from} {hole} after {seed}: {model:?}");
+        }
+    }
+}
+
+#[test]
+fn files_of_several_stripes_match_bytes_in_memory_and_survive_crashes() {
+    let mut world = World::new();
+    let mut model = Vec::new();
+    let mut stripes = BTreeSet::new();
+    for seed in 0..2_000 {
+        step(&mut world, &mut model, seed);
+        stripes.extend(world.stripes());
+        if seed % 5 == 0 {
+            check(&mut world, &model, seed);
+        }
+        if seed % 50 == 49 {
+            world.crash(seed as u32 + 2);
+            check(&mut world, &model, seed);
+        }
+    }
+    assert!(stripes.len() > 5, "{stripes:?}");
+    world.with(|shards, turn| shards.remove(turn, FILE));
+    world.run();
+    assert_eq!(world.stripes(), []);
+    world.crash(9_999);
+    assert_eq!(world.size(), 0);
+}
+
+/// The record of a stripe is durable before its object exists: a start after a crash finds what
+/// nobody acknowledged.
+#[test]
+fn an_object_left_by_a_crash_is_found_and_removed() {
+    for removes in [false, true] {
+        let mut world = World::new();
+        world.write(0, false, b"acknowledged").unwrap();
+        world.request(
+            Op::Write,
+            &Write {
+                inode: FILE,
+                file_offset: 3 * UNIT_BYTES,
+                append: false,
+                clears: wire::ClearPrivileges::Nothing,
+            },
+            Some(b"lost"),
+        );
+        world.take_outcomes();
+        let action = world.actions.pop_if(|action| matches!(action, Action::Release { .. }));
+        assert!(action.is_some());
+        let Some(Action::Object(write)) = world.actions.pop() else { panic!("a write") };
+        world.perform(write);
+        world.disk.durable = world.disk.seen.clone();
+        world.crash(2);
+        assert_eq!(world.stripes(), [0, 3]);
+        if removes {
+            world.with(|shards, turn| shards.remove(turn, FILE));
+            world.run();
+            assert_eq!(world.stripes(), []);
+        } else {
+            assert_eq!(world.size(), 12);
+            assert_eq!(world.stripes(), [0]);
+            world.truncate(4 * UNIT_BYTES).unwrap();
+            assert_eq!(world.read_all()[12..], [0; 4 * UNIT_BYTES as usize - 12]);
+        }
+    }
+}
+
+#[test]
+fn an_allocation_that_fails_in_its_second_object_gives_back_what_the_first_has_taken() {
+    let mut world = World::new();
+    world.write(0, false, b"bytes").unwrap();
+    world.fails = Some(
+        |action| matches!(action, ObjectAction::Allocate { object, .. } if object.stripe_index == 1),
+    );
+    world.done.clear();
+    let refused = world.allocate((0, 2 * UNIT_BYTES), (Allocation::Reserve, false));
+    assert_eq!(refused, Err(Status::NoSpace));
+    let given_back = world.done.iter().filter(|action| action.starts_with("GiveBack"));
+    assert_eq!(given_back.count(), 1, "{:?}", world.done);
+    assert_eq!((world.size(), world.read_all()), (5, b"bytes".to_vec()));
+}
+
+/// After a crash between its steps a truncation has left a size from the old to the new one.
+#[test]
+fn a_truncation_across_a_hole_never_leaves_less_than_its_size() {
+    let mut world = World::new();
+    world.truncate(4 * UNIT_BYTES).unwrap();
+    assert_eq!(world.stripes(), [3], "what was never written has no object");
+    world.request(Op::Truncate, &Truncate { inode: FILE, size_bytes: 10 }, None);
+    let mut sizes = Vec::new();
+    loop {
+        world.take_outcomes();
+        let Some(action) = world.actions.pop() else { break };
+        let Action::Object(action) = action else { continue };
+        world.perform(action);
+        let durable = &world.disk.durable;
+        let end = |(index, bytes): (&u32, &Vec<u8>)| LAYOUT.start(*index) + bytes.len() as u64;
+        sizes.push(durable.iter().map(end).max().unwrap_or(0));
+    }
+    assert!(sizes.iter().all(|size| *size >= 10), "{sizes:?}");
+    world.run();
+    assert_eq!((world.size(), world.stripes()), (10, vec![0]));
+}

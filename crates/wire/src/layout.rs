@@ -1,0 +1,144 @@
+//! `Layout`: how a file's contents are spread over stripe objects.
+//!
+//! ```text
+//! file offset   0 .......... unit .......... 2 unit .......... 3 unit
+//! stripe          0               1                 2                   object (inode, stripe)
+//! data shard      of stripe 0     of stripe 1 mod count ...             Map::data_shard
+//! ```
+
+use crate::codec::{DecodeError, Reader, Wire, Writer};
+use crate::{FILE_BYTES_MAX, InodeNo, ProtocolError, ShardCounts, ShardId};
+
+/// The layout of a file, fixed when it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Bytes of a stripe; a power of two.
+    pub stripe_unit_bytes: u64,
+    /// The data shards that the stripes are spread over. With 1 all stripes are at the data shard
+    /// of stripe 0, which orders them.
+    pub stripe_count: u16,
+}
+
+/// A part of one stripe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StripePart {
+    /// The stripe.
+    pub stripe_index: u32,
+    /// The beginning of the part in the stripe's object.
+    pub object_offset: u64,
+    /// Its length.
+    pub part_bytes: u64,
+}
+
+impl Layout {
+    /// Stripes of the largest length that every file system below a store can hold in one file, an
+    /// ext4 of small blocks included.
+    pub const DEFAULT: Self = Self { stripe_unit_bytes: 1 << 41, stripe_count: 1 };
+
+    /// Whether a file can have it.
+    #[must_use]
+    pub const fn is_valid(&self) -> bool {
+        let unit_bytes = self.stripe_unit_bytes;
+        unit_bytes.is_power_of_two() && unit_bytes <= FILE_BYTES_MAX && self.stripe_count == 1
+    }
+
+    /// The largest size of a file: a stripe's index has 32 bits.
+    #[must_use]
+    pub const fn file_bytes_max(&self) -> u64 {
+        let stripes_bytes = self.stripe_unit_bytes.saturating_mul(1 << 32);
+        if stripes_bytes < FILE_BYTES_MAX { stripes_bytes } else { FILE_BYTES_MAX }
+    }
+
+    /// The data shard of a stripe.
+    #[must_use]
+    pub fn shard(&self, shards: ShardCounts, inode: InodeNo, stripe_index: u32) -> ShardId {
+        shards.data_shard(inode, stripe_index % u32::from(self.stripe_count.max(1)))
+    }
+
+    /// The stripe of a byte of a file.
+    #[must_use]
+    pub fn stripe(&self, file_offset: u64) -> u32 {
+        u32::try_from(file_offset / self.stripe_unit_bytes).unwrap_or(u32::MAX)
+    }
+
+    /// The first byte of a stripe.
+    #[must_use]
+    pub fn start(&self, stripe_index: u32) -> u64 {
+        u64::from(stripe_index).saturating_mul(self.stripe_unit_bytes)
+    }
+
+    /// The stripe that holds the last byte of a file of this size, and the length of that stripe;
+    /// for an empty file 0 bytes of the first.
+    #[must_use]
+    pub fn last(&self, size_bytes: u64) -> (u32, u64) {
+        let stripe_index = self.stripe(size_bytes.saturating_sub(1));
+        (stripe_index, size_bytes - self.start(stripe_index))
+    }
+
+    /// The stripes of a range of a file, in rising order.
+    pub fn parts(self, range: core::ops::Range<u64>) -> impl Iterator<Item = StripePart> {
+        let mut at = range.start;
+        core::iter::from_fn(move || {
+            if at >= range.end {
+                return None;
+            }
+            let stripe_index = self.stripe(at);
+            let start = self.start(stripe_index);
+            let until = range.end.min(start.saturating_add(self.stripe_unit_bytes));
+            let part =
+                StripePart { stripe_index, object_offset: at - start, part_bytes: until - at };
+            at = until;
+            Some(part)
+        })
+    }
+}
+
+impl Wire<'_> for Layout {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.stripe_unit_bytes);
+        to.write(&self.stripe_count);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let layout = Self { stripe_unit_bytes: from.read()?, stripe_count: from.read()? };
+        if !layout.is_valid() {
+            return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
+        }
+        Ok(layout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const SMALL: Layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 1 };
+
+    #[test]
+    fn a_range_is_cut_at_the_ends_of_stripes() {
+        let parts: Vec<_> = SMALL.parts(65_530..196_608).collect();
+        let part = |stripe_index, object_offset, part_bytes| StripePart {
+            stripe_index,
+            object_offset,
+            part_bytes,
+        };
+        assert_eq!(parts, [part(0, 65_530, 6), part(1, 0, 65_536), part(2, 0, 65_536)]);
+        assert_eq!(SMALL.parts(7..7).next(), None);
+    }
+
+    #[test]
+    fn the_last_stripe_holds_the_last_byte() {
+        let last = |size_bytes| SMALL.last(size_bytes);
+        assert_eq!(
+            [last(0), last(1), last(65_536), last(65_537)],
+            [(0, 0), (0, 1), (0, 65_536), (1, 1)]
+        );
+    }
+
+    #[test]
+    fn the_largest_file_has_stripes_of_the_default_layout() {
+        assert_eq!(Layout::DEFAULT.file_bytes_max(), FILE_BYTES_MAX);
+        assert_eq!(Layout::DEFAULT.last(FILE_BYTES_MAX).0, (1 << 22) - 1);
+        assert_eq!(SMALL.file_bytes_max(), 1 << 48);
+    }
+}
