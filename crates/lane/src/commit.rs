@@ -312,8 +312,8 @@ impl Lane {
     pub(crate) fn record_change(&mut self, change_record: &ChangeRecord<'_>) -> Vec<u8> {
         let ChangeRecord { slot_id, xid, op, done, pre_versions, changes, signed } = *change_record;
         let SlotId { shard, session, slot } = slot_id;
-        let table = self.slots.entry((shard, session)).or_default();
-        let row = self.sessions.get(&session).map(|session| session.row);
+        let row = self.sessions.get(session).map(|session| session.row);
+        let table = self.sessions.table_or_new((shard, session));
         let opened = row.filter(|_| table.recorded_in.is_none());
         let open_no = self.commit.open_no();
         table.recorded_in.get_or_insert(open_no);
@@ -465,7 +465,7 @@ impl Lane {
             self.release_shard(turn, shard);
         }
         for (shard, session, transno) in dependents.replays.drain(..) {
-            if let Some(table) = self.slots.get_mut(&(shard, session)) {
+            if let Some(table) = self.sessions.table_mut((shard, session)) {
                 table.committed = table.committed.max(transno);
             }
         }
@@ -535,8 +535,7 @@ impl Lane {
     /// Fails the deferred reply in a slot.
     pub(crate) fn fail_slot(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId) {
         self.stats.reply_gating.released_count += 1;
-        let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
-        let slot = table.slot(slot_id.slot);
+        let Some(slot) = self.sessions.slot(slot_id) else { return };
         let (State::Deferred(target, ..) | State::Running(target)) = slot.state else { return };
         let done = Done { status: Status::Io, transno: Transno(0), body: Vec::new() };
         slot.state = State::Done(done.clone());

@@ -115,7 +115,7 @@ impl Lane {
     /// The dependency on a session's first record at a shard, which names the session: before it is
     /// durable, no change of the session could be replayed.
     pub(crate) fn dependency_of_session(&self, slot_id: &SlotId) -> Option<CommitDependency> {
-        let table = self.slots.get(&(slot_id.shard, slot_id.session));
+        let table = self.sessions.table((slot_id.shard, slot_id.session));
         match table.and_then(|table| table.recorded_in) {
             None => Some(self.dependency_on_itself()),
             Some(until) if self.commit.is_safe(until) => None,
@@ -223,7 +223,7 @@ impl Lane {
         let off = self.config.limits.share == Share::Off;
         let of_all_clients = off && self.config.rules.hold(Rule::OffUnacked);
         let received = if of_all_clients {
-            let here = self.slots.iter().filter(|((at, _), _)| *at == shard);
+            let here = self.sessions.tables().filter(|((at, _), _)| *at == shard);
             here.into_iter().all(|(_, table)| table.is_received_up_to(last.transno))
         } else if last.client == client {
             !self.config.rules.hold(Rule::OwnUnacked)
@@ -241,15 +241,15 @@ impl Lane {
         shard: ShardId,
         transno: Transno,
     ) -> bool {
-        self.clients.sessions_of(client).iter().all(|session| {
-            let table = self.slots.get(&(shard, *session));
+        self.sessions.of_client(client).iter().all(|session| {
+            let table = self.sessions.table((shard, *session));
             table.is_none_or(|table| table.is_received_up_to(transno))
         })
     }
 
     /// Whether the client of a change has acknowledged its reply.
     fn is_received(&self, last_writer: &LastWriter) -> bool {
-        let table = self.slots.get(&(last_writer.shard, last_writer.session));
+        let table = self.sessions.table((last_writer.shard, last_writer.session));
         let slot = table.and_then(|table| table.at(last_writer.slot));
         slot.is_some_and(|slot| {
             slot.xid > last_writer.xid

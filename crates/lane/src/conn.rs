@@ -36,13 +36,8 @@ impl Lane {
         self.cancel_received(turn, conn);
         self.end_inspection_of(turn, conn);
         let Some(open) = self.connections.remove(conn) else { return };
-        if let Some(session) = self.sessions.get_mut(&open.session)
-            && session.conn == Some(conn)
-        {
-            session.conn = None;
-            session.left_at = turn.now.mono;
-        }
-        self.clients.on_disconnected(open.client, turn.now.mono, &self.config.limits);
+        let (now, limits) = (turn.now.mono, &self.config.limits);
+        self.sessions.on_disconnected((open.session, open.client), conn, now, limits);
     }
 
     /// Counts a request that waits as outstanding, also one of an op that is mostly answered at

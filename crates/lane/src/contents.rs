@@ -145,14 +145,13 @@ impl Lane {
 
     /// A running request ended without a change: stores its outcome in the slot and replies.
     pub(crate) fn end_slot(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId, done: Done) {
-        let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
-        let slot = table.slot(slot_id.slot);
+        let Some(slot) = self.sessions.slot(slot_id) else { return };
         let State::Running(target) = slot.state else { return };
         let request = (slot.xid, slot.op);
         let slot_reply = SlotReply { target, done: &done, flags: 0, token: &[] };
         self.answer_slot(turn, slot_id, request, &slot_reply);
-        if let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) {
-            table.slot(slot_id.slot).state = State::Done(done);
+        if let Some(slot) = self.sessions.slot(slot_id) {
+            slot.state = State::Done(done);
         }
     }
 }

@@ -74,7 +74,7 @@ impl Lane {
             }
         };
         let Some(served) = self.connections.served_mut(conn) else { return Ok(false) };
-        if !self.sessions.contains_key(&served.session()) {
+        if !self.sessions.has(served.session()) {
             return Err(ProtocolError::Sequence); // It has sent Goodbye.
         }
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
@@ -131,7 +131,7 @@ impl Lane {
         let received = ReceivedRequest { denied, ..received };
         // Every request to a shard acknowledges the replies that its client has received.
         if row.route != Route::Lane
-            && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
+            && let Some(table) = self.sessions.table_mut((request.shard, request.session))
         {
             table.acknowledge(request.ack_xid, request.sack);
         }
@@ -281,13 +281,11 @@ impl Lane {
         received: &ReceivedRequest<'_>,
     ) -> Result<bool, ProtocolError> {
         let request = received.request;
-        if let Some(session) = self.sessions.get_mut(&request.session) {
-            session.request_seen = true;
-        }
+        self.sessions.on_request(request.session);
         let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
         let target = Target { conn: received.conn, trace_id: request.trace_id };
         let key = (request.shard, request.session);
-        let table = self.slots.entry(key).or_default();
+        let table = self.sessions.table_or_new(key);
         match table.judge(request.slot, (request.xid, request.op), target)? {
             Verdict::Drop => {
                 self.connections.settled(received.conn);
@@ -305,7 +303,7 @@ impl Lane {
             return Ok(false);
         }
         if request.shard.is_data() {
-            let slot = self.slots.entry(key).or_default().slot(request.slot);
+            let slot = self.sessions.table_or_new(key).slot(request.slot);
             slot.xid = request.xid;
             slot.op = request.op;
             slot.state = State::Running(target);
@@ -416,8 +414,7 @@ impl Lane {
     /// durable.
     fn answer_seen(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId, target: Target) {
         self.stats.from_slot_count += 1;
-        let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) else { return };
-        let slot = table.slot(slot_id.slot);
+        let Some(slot) = self.sessions.slot(slot_id) else { return };
         let State::Done(done) = &slot.state else { return };
         let (xid, op, done) = (slot.xid, slot.op, done.clone());
         if self.fenced && done.transno > self.commit.shard(slot_id.shard).durable {
@@ -452,7 +449,7 @@ impl Lane {
         if !opens || effect.status != Status::Ok || effect.transno.0 > 0 {
             return;
         }
-        let table = self.slots.get(&(request.shard, request.session));
+        let table = self.sessions.table((request.shard, request.session));
         if self.fenced {
             return;
         }
@@ -474,7 +471,7 @@ impl Lane {
         let request = received.request;
         let body = self.scratch.take_reply();
         let Request { shard, session, slot: number, .. } = *request;
-        let slot = self.slots.entry((shard, session)).or_default().slot(number);
+        let slot = self.sessions.table_or_new((shard, session)).slot(number);
         slot.xid = request.xid;
         slot.op = request.op;
         slot.batch_no = BatchNo(0);
@@ -523,7 +520,7 @@ impl Lane {
             State::Done(done)
         };
         self.scratch.recycle(token);
-        let slot = self.slots.entry((shard, session)).or_default().slot(number);
+        let slot = self.sessions.table_or_new((shard, session)).slot(number);
         slot.xid = xid;
         slot.op = op;
         slot.state = state;
@@ -557,7 +554,7 @@ impl Lane {
     pub(crate) fn reset_slot(&mut self, received: &ReceivedRequest<'_>) {
         let request = received.request;
         if request.slot > 0
-            && let Some(table) = self.slots.get_mut(&(request.shard, request.session))
+            && let Some(table) = self.sessions.table_mut((request.shard, request.session))
         {
             let slot = table.slot(request.slot);
             slot.xid = wire::Xid(slot.xid.0.saturating_sub(1));

@@ -24,15 +24,14 @@ impl Lane {
         for replay in self.recovery.drop_client(client) {
             self.release_bulk(turn, &replay);
         }
-        let sessions: Vec<SessionId> = self.clients.sessions_of(client).to_vec();
+        let sessions: Vec<SessionId> = self.sessions.of_client(client).to_vec();
         for session in &sessions {
-            if let Some(conn) = self.sessions.get(session).and_then(|session| session.conn) {
+            if let Some(conn) = self.sessions.conn_of(*session) {
                 self.close(turn, conn);
             }
-            self.sessions.remove(session);
-            self.clients.drop_session(client, *session);
+            self.sessions.remove(client, *session);
         }
-        self.slots.retain(|(_, session), _| !sessions.contains(session));
+        self.sessions.remove_tables(&sessions);
         self.drop_handles(turn, client);
         self.log(turn, LogLevel::Warning, &format!("client {client} was evicted"));
         if self.recovery.is_over() {
@@ -87,7 +86,7 @@ impl Lane {
 
     /// Whether a client with state from a boot was evicted.
     pub(crate) fn was_evicted(&self, client: ClientUuid, boot_id_last: u64) -> bool {
-        let is_known = !self.clients.sessions_of(client).is_empty();
+        let is_known = !self.sessions.of_client(client).is_empty();
         self.evictions.includes(client, boot_id_last, is_known)
     }
 
@@ -115,12 +114,12 @@ impl Lane {
         if self.fenced || !self.recovery.is_over() {
             return;
         }
-        let sessions: Vec<SessionId> = self.clients.sessions_of(client).to_vec();
+        let sessions: Vec<SessionId> = self.sessions.of_client(client).to_vec();
         for shard in self.shards() {
             for session in sessions.iter().copied() {
                 let durable = self.commit.shard(shard).durable;
                 let space = self.space_for_own();
-                let Some(table) = self.slots.get_mut(&(shard, session)) else { continue };
+                let Some(table) = self.sessions.table_mut((shard, session)) else { continue };
                 if space && table.recorded_in.is_some() && table.transno_last <= durable {
                     table.recorded_in = None;
                     self.record_of_lane(
@@ -139,15 +138,15 @@ impl Lane {
             self.evict(turn, ended, true);
             return self.execute_replays(turn);
         }
-        let sessions = self.clients.sessions_of(ended).to_vec();
+        let sessions = self.sessions.of_client(ended).to_vec();
         if sessions.is_empty() {
             return;
         }
-        let conns: Vec<_> = sessions.iter().filter_map(|id| self.sessions.get(id)?.conn).collect();
+        let conns: Vec<_> = sessions.iter().filter_map(|id| self.sessions.conn_of(*id)).collect();
         for conn in conns {
             self.close(turn, conn);
         }
-        self.clients.expire_locks_now(ended);
+        self.sessions.clients_mut().expire_locks_now(ended);
         self.on_client_expired(turn, ended);
     }
 

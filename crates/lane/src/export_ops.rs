@@ -112,8 +112,8 @@ impl Lane {
             let now = self.exports.numbered(basis.export_no);
             basis.export_no != 0 && now.is_none_or(|now| now.binding(false).root() != basis.root)
         };
-        let over = self.sessions.values().filter(|session| is_over(&session.basis));
-        let clients: BTreeSet<ClientUuid> = over.map(|session| session.row.client).collect();
+        let over = self.sessions.all().filter(|(_, session)| is_over(&session.basis));
+        let clients: BTreeSet<ClientUuid> = over.map(|(_, session)| session.row.client).collect();
         for client in clients {
             let line = "a client's export was taken away: its session has ended";
             self.report_limit(turn, (Limit::Unexported, Party::NONE), line);

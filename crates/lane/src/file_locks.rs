@@ -31,7 +31,7 @@ impl Lane {
         received: &ReceivedRequest<'_>,
     ) -> bool {
         let key = (received.request.shard, received.request.session);
-        let known = self.slots.get(&key).is_some_and(|table| table.recorded_in.is_some());
+        let known = self.sessions.table(key).is_some_and(|table| table.recorded_in.is_some());
         let refused = !known && !self.fenced && self.space_for(Op::Reopen).is_err();
         if refused {
             self.end_refused(turn, received, Status::NoSpace);
@@ -90,13 +90,13 @@ impl Lane {
         ask: &SetLock,
         woken: &mut Vec<EndedWait>,
     ) {
-        if ask.lock.is_none() || self.clients.locks_expired.is_empty() {
+        if ask.lock.is_none() || self.sessions.clients().locks_expired().is_empty() {
             return;
         }
         let index = self.meta_index(shard);
         let locks = self.metas[index].file_locks();
         let in_the_way: BTreeSet<ClientUuid> = locks.blocking_clients(client, ask);
-        for expired in in_the_way.intersection(&self.clients.locks_expired) {
+        for expired in in_the_way.intersection(self.sessions.clients().locks_expired()) {
             locks.drop_client(*expired, woken);
         }
     }
@@ -110,7 +110,7 @@ impl Lane {
         woken: Vec<EndedWait>,
     ) {
         for woken in woken {
-            let table = self.slots.get(&(shard, woken.session));
+            let table = self.sessions.table((shard, woken.session));
             let recorded_in = table.and_then(|table| table.recorded_in);
             match recorded_in.filter(|batch_no| !self.commit.is_safe(*batch_no)) {
                 Some(until) if !self.fenced => {
@@ -124,7 +124,7 @@ impl Lane {
     /// Sends a Grant; a client without a connection requests the lock again when it reconnects.
     pub(crate) fn send_grant(&mut self, turn: &mut Turn<'_>, woken: EndedWait) {
         let EndedWait { session, inode, wait_id, status } = woken;
-        let conn = self.sessions.get(&session).and_then(|session| session.conn);
+        let conn = self.sessions.conn_of(session);
         let Some(conn) = conn else { return };
         let grant = Grant { inode, wait_id, status };
         let frame = turn.arena.write(|out| Header::Grant.encode(out, None, |to| to.write(&grant)));

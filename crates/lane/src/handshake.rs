@@ -217,7 +217,7 @@ impl Lane {
         let row = SessionRow { client, client_lane, host_id, host_boot_id };
         let holder = self.connections.handshake_mut(conn).and_then(|handshake| handshake.holder);
         let party = party_of((hello.credential, holder.as_ref()), &binding);
-        let known = self.sessions.get(&id);
+        let known = self.sessions.get(id);
         let replaced = known.and_then(|session| session.conn);
         if let Some(session) = known {
             let epoch_last = session.conn_epoch;
@@ -234,9 +234,6 @@ impl Lane {
         if let Some(replaced) = replaced {
             self.close(turn, replaced);
         }
-        self.session_count += 1;
-        let request_seen = self.sessions.get(&id).is_some_and(|session| session.request_seen);
-        let opened_no = self.session_count;
         let conn_epoch = hello.conn_epoch;
         let left_at = turn.now.mono;
         let basis = Basis { key_no, export_no: binding.export_no, root: binding.root() };
@@ -246,15 +243,13 @@ impl Lane {
             basis,
             conn: Some(conn),
             conn_epoch,
-            request_seen,
-            opened_no,
+            request_seen: false,
+            opened_no: 0,
             left_at,
         };
-        self.sessions.insert(id, session);
+        let request_seen = self.sessions.open(id, session);
         let open = Open { session: id, client, conn_epoch, key_no, binding, party };
         self.connections.open(conn, open);
-        self.clients.on_connected(client);
-        self.clients.add_session(client, id);
         turn.act(self.admission(conn, &binding, party));
         let mut flags = binding.welcome_flags();
         if self.must_reopen(client, hello.boot_id_last, request_seen) {

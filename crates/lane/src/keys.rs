@@ -103,8 +103,8 @@ impl Lane {
 
     /// A client without a connection loses its handles: logged if its secret was retired.
     pub(crate) fn report_if_retired(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
-        let sessions = self.clients.sessions_of(client).iter();
-        let mut sessions = sessions.filter_map(|id| self.sessions.get(id)).peekable();
+        let sessions = self.sessions.of_client(client).iter();
+        let mut sessions = sessions.filter_map(|id| self.sessions.get(*id)).peekable();
         let is_known = sessions.peek().is_some();
         if is_known && sessions.all(|session| self.keys.is_retired(session.basis.key_no)) {
             let seconds = self.config.limits.client_absent_ms / 1000;

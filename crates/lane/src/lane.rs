@@ -1,7 +1,6 @@
 //! `Lane`: the state of one server lane, and the dispatch of its events.
 
 use crate::acknowledgements::Acknowledger;
-use crate::clients::Clients;
 use crate::commit::Commit;
 use crate::config::Config;
 use crate::connections::{Connections, Progress, Sealed};
@@ -22,19 +21,18 @@ use crate::peers::Peers;
 use crate::recovery::Recovery;
 use crate::restore::Restored;
 use crate::scratch::Scratch;
-use crate::session::{Session, SlotTable};
+use crate::sessions::Sessions;
 use crate::stats::Counters;
 use crate::token::Seal;
 use crate::txns::Txns;
 use crate::waiters::Waiters;
 use alloc::vec::Vec;
 use disk::ShardPosition;
-use hashbrown::HashMap;
 use interface::{
     Action, Bulk, CloseReason, ConnId, Core, Event, Mono, NetEvent, PeerEvent, Seed, Span,
     StoreEvent, Turn,
 };
-use wire::{InodeNo, LaneId, Map, ProtocolError, SLOT_COUNT_MIN, SessionId, ShardId, Transno};
+use wire::{InodeNo, LaneId, Map, ProtocolError, SLOT_COUNT_MIN, ShardId, Transno};
 
 /// The bits of a ticket that name its owner.
 pub(crate) const TICKET_TAG: u64 = 0xff << 56;
@@ -53,11 +51,7 @@ pub struct Lane {
     pub(crate) config: Config,
     pub(crate) nonces: NonceSource,
     pub(crate) connections: Connections,
-    pub(crate) sessions: HashMap<SessionId, Session, Seed>,
-    /// The number of connections admitted so far.
-    pub(crate) session_count: u64,
-    pub(crate) slots: HashMap<(ShardId, SessionId), SlotTable, Seed>,
-    pub(crate) clients: Clients,
+    pub(crate) sessions: Sessions,
     pub(crate) recovery: Recovery,
     pub(crate) evictions: Evictions,
     /// By shard index divided by the lane count.
@@ -121,31 +115,16 @@ impl Lane {
             quiet_ms: config.limits.quiet_ms,
             rules: config.rules,
         };
-        let mut sessions = HashMap::with_hasher(seed);
-        let session_count = restored.sessions.iter().map(|(_, session)| session.opened_no).max();
-        let mut clients = Clients::new();
-        for (id, session) in &restored.sessions {
-            clients.add_session(session.row.client, *id);
-        }
-        sessions.extend(restored.sessions);
+        let sessions = Sessions::new(seed, restored.sessions, restored.slots);
         let recovery = {
-            let known = restored.slots.iter().filter(|(_, table)| table.recorded_in.is_some());
-            let known = known.filter_map(|((shard, id), _)| {
-                sessions.get(id).map(|session: &Session| (*shard, *id, &session.row))
-            });
             let queues =
                 Queues::new(config.share_before, config.rules.hold(wire::Rule::MergePeerLanes));
-            Recovery::new(known, (restored.failed, restored.recovered), queues)
+            Recovery::new(sessions.recorded(), (restored.failed, restored.recovered), queues)
         };
-        let mut slots = HashMap::with_hasher(seed);
-        slots.extend(restored.slots);
         let mut lane = Self {
             nonces: NonceSource::new(config.seed),
             connections: Connections::new(seed),
             sessions,
-            session_count: session_count.unwrap_or(0),
-            slots,
-            clients,
             recovery,
             evictions: Evictions::new(restored.evicted, restored.evicted_last),
             metas: restored.metas,

@@ -28,7 +28,7 @@ impl Lane {
         (committed, token): (Transno, Option<Transno>),
     ) {
         let key = (slot_id.shard, slot_id.session);
-        let Some(table) = self.slots.get_mut(&key) else { return };
+        let Some(table) = self.sessions.table_mut(key) else { return };
         table.committed_sent = committed;
         let Some(transno) = token else { return };
         table.token_last = table.token_last.max(transno);
@@ -42,7 +42,7 @@ impl Lane {
 
     /// The replayed changes are durable: notifies their sessions.
     pub(crate) fn notify_replayed(&mut self, turn: &Turn<'_>) {
-        let replayed = self.slots.iter_mut().filter(|(_, table)| table.replayed_last.0 > 0);
+        let replayed = self.sessions.tables_mut().filter(|(_, table)| table.replayed_last.0 > 0);
         let mut owed: Vec<(ShardId, SessionId)> = Vec::new();
         for (key, table) in replayed {
             table.token_last = table.token_last.max(table.replayed_last);
@@ -67,11 +67,11 @@ impl Lane {
             return self.notifications.due = None;
         }
         let mut rows: BTreeMap<ConnId, Vec<CommitRow>> = BTreeMap::new();
-        let Self { notifications, slots, sessions, commit, .. } = self;
+        let Self { notifications, sessions, commit, .. } = self;
         notifications.owed.retain(|(shard, session)| {
-            let Some(table) = slots.get_mut(&(*shard, *session)) else { return false };
+            let conn = sessions.conn_of(*session);
+            let Some(table) = sessions.table_mut((*shard, *session)) else { return false };
             let committed = commit.shard(*shard).durable;
-            let conn = sessions.get(session).and_then(|session| session.conn);
             if let Some(conn) =
                 conn.filter(|_| table.committed_sent < table.token_last.min(committed))
             {

@@ -130,9 +130,7 @@ impl Lane {
     /// What the deferred reply in a slot depends on is safe: sends it.
     pub(crate) fn release(&mut self, turn: &mut Turn<'_>, slot_id: &SlotId) {
         self.stats.reply_gating.released_count += 1;
-        let table = self.slots.get_mut(&(slot_id.shard, slot_id.session));
-        let Some(table) = table else { return };
-        let slot = table.slot(slot_id.slot);
+        let Some(slot) = self.sessions.slot(slot_id) else { return };
         let state = core::mem::replace(&mut slot.state, State::Free);
         let State::Deferred(target, done, token) = state else {
             slot.state = state;
@@ -148,8 +146,8 @@ impl Lane {
         let token = if durable { &[][..] } else { &token };
         let slot_reply = SlotReply { target, done: &done, flags: reply_flag::GATED, token };
         self.answer_slot(turn, slot_id, (xid, op), &slot_reply);
-        if let Some(table) = self.slots.get_mut(&(slot_id.shard, slot_id.session)) {
-            table.slot(slot_id.slot).state = State::Done(done);
+        if let Some(slot) = self.sessions.slot(slot_id) {
+            slot.state = State::Done(done);
         }
     }
 
@@ -195,10 +193,10 @@ impl Lane {
             return self.commit.shard(shard).durable;
         }
         // Other sessions' replays may be durable before older ones of this session.
-        let client = self.sessions.get(&session).map(|session| session.row.client);
+        let client = self.sessions.client_of(session);
         if client.is_some_and(|client| self.recovery.failed.contains(&client)) {
             return Transno(0);
         }
-        self.slots.get(&(shard, session)).map_or(Transno(0), |table| table.committed)
+        self.sessions.table((shard, session)).map_or(Transno(0), |table| table.committed)
     }
 }

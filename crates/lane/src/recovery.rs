@@ -314,7 +314,7 @@ impl Lane {
         let until_ms = self.config.limits.recovery_soft_ms / 4;
         let is_absent = |client: ClientUuid, waited: &AwaitedClient| {
             let doubted = waited.doubted_at.is_some_and(|at| at.after_ms(until_ms) <= now);
-            doubted && !self.clients.is_connected(client)
+            doubted && !self.sessions.clients().is_connected(client)
         };
         let waited = self.recovery.waited.iter();
         waited.filter(|(client, waited)| is_absent(**client, waited)).map(|(id, _)| *id).collect()

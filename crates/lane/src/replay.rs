@@ -26,7 +26,7 @@ impl Lane {
         (known, committed): (Transno, Transno),
     ) {
         let (shard, session) = (received.request.shard, received.request.session);
-        let table = self.slots.get(&(shard, session));
+        let table = self.sessions.table((shard, session));
         let is_fact = table.is_some_and(|table| table.is_from_earlier_boot() && !table.resumed);
         if !is_fact {
             let line = format!(
@@ -46,7 +46,7 @@ impl Lane {
 
     /// The highest durable transaction of a session at a shard.
     pub(crate) fn session_committed(&self, shard: ShardId, session: SessionId) -> Transno {
-        let Some(table) = self.slots.get(&(shard, session)) else { return Transno(0) };
+        let Some(table) = self.sessions.table((shard, session)) else { return Transno(0) };
         // Behind a fence, recovery has ended before its replays were durable.
         let normal = self.recovery.is_over() && !self.fenced;
         let all = normal && table.transno_last <= self.commit.shard(shard).durable;
@@ -83,7 +83,7 @@ impl Lane {
             body,
             bulk: received.bulk,
         };
-        let table = self.slots.get(&(request.shard, request.session));
+        let table = self.sessions.table((request.shard, request.session));
         let committed_before = table.map_or(Transno(0), |table| table.committed);
         // A change that is durable already needs no further check.
         let lost = self.recovery.phase == Phase::Replaying && request.transno > committed_before;
@@ -108,7 +108,7 @@ impl Lane {
             };
         }
         let committed = self.session_committed(request.shard, request.session);
-        let table = self.slots.get(&(request.shard, request.session));
+        let table = self.sessions.table((request.shard, request.session));
         let replayed = table.map_or(wire::Transno(0), |table| table.replayed_last);
         let there = self.fenced || request.transno <= committed.max(replayed);
         let status = if there { Status::Ok } else { Status::Overflow };
@@ -118,9 +118,9 @@ impl Lane {
 
     /// Whether this lane's log has a change of this client.
     fn has_changed(&self, client: ClientUuid) -> bool {
-        let sessions = self.clients.sessions_of(client);
-        self.slots
-            .iter()
+        let sessions = self.sessions.of_client(client);
+        self.sessions
+            .tables()
             .any(|((_, session), table)| table.recorded_in.is_some() && sessions.contains(session))
     }
 
@@ -143,7 +143,7 @@ impl Lane {
     /// Executes the next replay.
     pub(crate) fn execute_replay(&mut self, turn: &mut Turn<'_>, replay: Replay) {
         let (shard, session) = (replay.header.shard, replay.header.session);
-        let table = self.slots.entry((shard, session)).or_default();
+        let table = self.sessions.table_or_new((shard, session));
         if replay.transno <= table.committed.max(table.replayed_last) {
             self.stats.recovery.already_durable_count += 1;
             self.answer_replay(turn, &replay, Status::Ok);
@@ -189,9 +189,9 @@ impl Lane {
             return;
         };
         let (shard, transno) = (record.shard, record.transno);
-        let row = self.sessions.get(&session).map(|session| session.row);
+        let row = self.sessions.get(session).map(|session| session.row);
         let open_no = self.commit.open_no();
-        let table = self.slots.entry((shard, session)).or_default();
+        let table = self.sessions.table_or_new((shard, session));
         let opened = row.filter(|_| table.recorded_in.is_none());
         table.recorded_in.get_or_insert(open_no);
         table.replayed_last = table.replayed_last.max(transno);
@@ -213,7 +213,7 @@ impl Lane {
     /// transaction numbers, because these would cover the loss.
     pub(crate) fn reject_replay(&mut self, replay: &Replay) {
         self.stats.recovery.rejected_count += 1;
-        let session = self.sessions.get(&replay.header.session);
+        let session = self.sessions.get(replay.header.session);
         let Some(client) = session.map(|session| session.row.client) else { return };
         if self.recovery.failed.insert(client) {
             self.record_of_lane(
@@ -249,7 +249,7 @@ impl Lane {
     /// another client's replay may still depend on it. After all replays it always may.
     fn may_reopen(&self, received: &ReceivedRequest<'_>, body: &[u8]) -> bool {
         let shard = received.request.shard;
-        let replaying = self.clients.sessions_of(received.open.client).iter();
+        let replaying = self.sessions.of_client(received.open.client).iter();
         let mut queues = replaying.map(|session| self.recovery.queues.get((shard, *session)));
         let locks = received.request.op == Op::Relock;
         let quiet = locks

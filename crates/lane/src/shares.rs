@@ -69,14 +69,14 @@ impl Lane {
     /// Makes space for one more session of a party.
     pub(crate) fn make_session_space(&mut self, turn: &mut Turn<'_>, party: Party) -> bool {
         let count_max = self.config.limits.session_count_max;
-        if self.sessions.len() < count_max - count_max / 4 {
+        if self.sessions.count() < count_max - count_max / 4 {
             return true; // No party can exceed its share.
         }
         let mut shares = Shares::new();
-        self.sessions.values().for_each(|session| shares.add(session.party, 1));
+        self.sessions.all().for_each(|(_, session)| shares.add(session.party, 1));
         let total_max = u64::try_from(count_max).unwrap_or(u64::MAX);
         let fits = shares.fits(party, 1, total_max);
-        if fits && self.sessions.len() < count_max {
+        if fits && self.sessions.count() < count_max {
             return true;
         }
         let largest_holder = shares.yielding_party(party, 1).filter(|_| fits);
@@ -89,7 +89,7 @@ impl Lane {
             self.report_limit(turn, (Limit::Sessions, party), &line);
             return false;
         };
-        if let Some(client) = self.sessions.get(&oldest).map(|session| session.row.client) {
+        if let Some(client) = self.sessions.client_of(oldest) {
             self.drop_session(client, oldest, true);
         }
         true
@@ -104,8 +104,8 @@ impl Lane {
             let abandoned = mine && session.left_at.after_ms(ABANDONED_MS) <= now;
             may_yield && session.conn.is_none() && self.owes_nothing(id, session, abandoned)
         };
-        let idle = self.sessions.iter().filter(|(id, session)| may_go(**id, session));
-        idle.min_by_key(|(id, session)| (session.opened_no, **id)).map(|(id, _)| *id)
+        let idle = self.sessions.all().filter(|(id, session)| may_go(*id, session));
+        idle.min_by_key(|(id, session)| (session.opened_no, *id)).map(|(id, _)| id)
     }
 
     /// Whether a session owes no reply exactly once; of an abandoned one, whether no request is
@@ -114,7 +114,8 @@ impl Lane {
         if self.recovery.waits_for(session.row.client) {
             return false;
         }
-        let mut tables = self.shards().into_iter().filter_map(|shard| self.slots.get(&(shard, id)));
+        let mut tables =
+            self.shards().into_iter().filter_map(|shard| self.sessions.table((shard, id)));
         tables.all(|table| if abandoned { !table.is_busy() } else { !table.owes_answer() })
     }
 
@@ -127,7 +128,7 @@ impl Lane {
         if_space: bool,
     ) -> bool {
         for shard in self.shards() {
-            let table = self.slots.remove(&(shard, session));
+            let table = self.sessions.remove_table((shard, session));
             let known = table.is_some_and(|table| table.recorded_in.is_some());
             if known && !self.fenced && (!if_space || self.space_for_own()) {
                 self.record_of_lane(
@@ -136,8 +137,7 @@ impl Lane {
                 );
             }
         }
-        self.sessions.remove(&session);
-        self.clients.drop_session(client, session)
+        self.sessions.remove(client, session)
     }
 
     /// Whether a request would give its party more handles at a metadata shard than its share.
@@ -171,8 +171,8 @@ impl Lane {
     }
 
     fn party_of_client(&self, client: ClientUuid) -> Party {
-        let session = self.clients.sessions_of(client).first();
-        let session = session.and_then(|id| self.sessions.get(id));
+        let session = self.sessions.of_client(client).first();
+        let session = session.and_then(|id| self.sessions.get(*id));
         session.map_or(Party::NONE, |session| session.party)
     }
 

@@ -54,7 +54,7 @@ impl Lane {
         let done = Done { status: Status::Ok, transno, body };
         let token = self.sign_write(written, &waiting, &done);
         let dependency = self.dependency_of_write(written, &waiting);
-        let Some(table) = self.slots.get_mut(&(shard, header.session)) else { return };
+        let Some(table) = self.sessions.table_mut((shard, header.session)) else { return };
         let slot = table.slot(header.slot);
         let State::Running(target) = slot.state else { return };
         assert!(slot.xid == header.xid, "a slot waits for its request");
@@ -65,7 +65,7 @@ impl Lane {
         } else {
             let slot_reply = SlotReply { target, done: &done, flags: 0, token: &token };
             self.answer_slot(turn, &slot_id, (header.xid, header.op), &slot_reply);
-            if let Some(table) = self.slots.get_mut(&(shard, header.session)) {
+            if let Some(table) = self.sessions.table_mut((shard, header.session)) {
                 table.slot(header.slot).state = State::Done(done);
             }
             self.scratch.recycle(token);
@@ -80,7 +80,7 @@ impl Lane {
     ) -> Option<(Transno, Reason)> {
         let Written { shard, transno, depends, .. } = *written;
         let session = waiting.header.session;
-        let table = self.slots.get(&(shard, session));
+        let table = self.sessions.table((shard, session));
         let known = table.and_then(|table| table.recorded_in);
         let known = known.is_some_and(|batch_no| self.commit.is_safe(batch_no));
         let fences = matches!(written.change, Change::Contents(ref change) if change.fences());
@@ -91,7 +91,7 @@ impl Lane {
         if depends.foreign > durable {
             return Some((depends.foreign, Reason::Foreign));
         }
-        let client = self.sessions.get(&session).map(|session| session.row.client)?;
+        let client = self.sessions.client_of(session)?;
         let own = depends.own > durable && self.config.rules.hold(Rule::OwnUnacked);
         let received = !own || self.has_received_up_to(client, shard, depends.own);
         (!received).then_some((depends.own, Reason::OwnUnacked))
@@ -128,7 +128,7 @@ impl Lane {
         if self.fenced {
             return;
         }
-        if !self.sessions.contains_key(&header.session) {
+        if !self.sessions.has(header.session) {
             self.record_note(shard, transno, change); // It left meanwhile.
             if let Some(sums) = sums {
                 self.record_note(shard, Transno(0), &Change::Contents(sums));
@@ -179,14 +179,14 @@ impl Lane {
     /// Replays a lost write into its object.
     pub(crate) fn replay_data(&mut self, turn: &mut Turn<'_>, replay: Replay) {
         let found = self.lost_write(&replay);
-        let client = self.sessions.get(&replay.header.session).map(|session| session.row.client);
+        let client = self.sessions.client_of(replay.header.session);
         let (Some(change), Some(bulk), Some(client)) = (found, replay.bulk, client) else {
             self.reject_replay(&replay);
             self.answer_replay(turn, &replay, Status::Overflow);
             return self.release_bulk(turn, &replay);
         };
         let transno = replay.transno;
-        let table = self.slots.entry((replay.header.shard, replay.header.session)).or_default();
+        let table = self.sessions.table_or_new((replay.header.shard, replay.header.session));
         table.replayed_last = table.replayed_last.max(transno);
         let token = self.waiters.answers.await_replay(replay);
         self.data.replay(turn, LostWrite { token, transno, change, bulk, client });
@@ -235,7 +235,7 @@ impl Lane {
         let (reply, contents) = (message.reply.0, replay.contents());
         let Some(redo) = self.seal.open(message.token.0, reply, contents) else { return };
         let Ok((record, _)) = Record::decode(redo) else { return };
-        if self.sessions.contains_key(&replay.header.session) {
+        if self.sessions.has(replay.header.session) {
             self.record_replayed(&record, message.reply.0);
         } else {
             self.record_own(record.shard, record.transno, record.changes);

@@ -16,7 +16,7 @@ pub(crate) fn execute(
     let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let done = ReplayDone::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let (conn, header) = (received.conn, RequestHeader::from(received.request));
-    let table = lane.slots.get(&(header.shard, header.session));
+    let table = lane.sessions.table((header.shard, header.session));
     if table.is_some_and(SlotTable::is_from_earlier_boot) {
         lane.recovery.will_reopen(&header, received.open.client, done.reopen_count);
     }

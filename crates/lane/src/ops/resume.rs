@@ -19,7 +19,7 @@ pub(crate) fn execute(
     if resume.known_committed > committed {
         lane.on_claim(turn, received, (resume.known_committed, committed));
     }
-    if let Some(table) = lane.slots.get_mut(&(shard, session)) {
+    if let Some(table) = lane.sessions.table_mut((shard, session)) {
         table.resumed = true;
     }
     // Until recovery ends, replays that may not be durable yet are accepted again. Behind a failed

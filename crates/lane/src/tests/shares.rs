@@ -77,7 +77,7 @@ fn a_session_is_never_removed_while_it_owes_a_reply() {
         server.cut(conn);
         server.run();
     }
-    assert!(server.lane(0).sessions.len() <= 8);
+    assert!(server.lane(0).sessions.count() <= 8);
     let again = HelloFields { conn_epoch: 2, ..user(0) };
     let (conn, welcome) = send_handshake(&mut server, &again);
     let session = welcome.unwrap().session;

@@ -30,8 +30,7 @@ impl Lane {
         let request = received.request;
         let target = Target { conn: received.conn, trace_id: request.trace_id };
         let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
-        let slot =
-            self.slots.entry((slot_id.shard, slot_id.session)).or_default().slot(slot_id.slot);
+        let slot = self.sessions.slot_or_new(&slot_id);
         (slot.xid, slot.op) = (request.xid, request.op);
         slot.state = State::Running(target);
         let index = self.meta_index(request.shard);
@@ -231,7 +230,7 @@ impl Lane {
         self.record_last_writers(last_writer, op);
         let cause = Cause::Batch(self.commit.open_no());
         self.waiters.suspend(cause, Waiter::Step(Awaited::Decided(txn)));
-        let slot = self.slots.entry((shard, session)).or_default().slot(slot);
+        let slot = self.sessions.table_or_new((shard, session)).slot(slot);
         assert!(slot.xid == xid, "a slot waits for its request");
         if let State::Running(target) = slot.state {
             slot.state = State::Deferred(target, done, Vec::new());
@@ -244,7 +243,7 @@ impl Lane {
     /// Whether the slot still waits for this transaction.
     fn is_waited_for(&self, running: &Running) -> bool {
         let SlotId { shard, session, slot } = running.slot_id;
-        let table = self.slots.get(&(shard, session));
+        let table = self.sessions.table((shard, session));
         table
             .and_then(|table| table.at(slot))
             .is_some_and(|slot| slot.xid == running.xid && matches!(slot.state, State::Running(_)))
@@ -321,8 +320,7 @@ impl Lane {
         };
         let body = if status == Status::Ok { reply.to_vec() } else { Vec::new() };
         let done = Done { status, transno: Transno(0), body };
-        let table = self.slots.entry((slot_id.shard, slot_id.session)).or_default();
-        let slot = table.slot(slot_id.slot);
+        let slot = self.sessions.slot_or_new(&slot_id);
         if let State::Running(target) = slot.state {
             slot.batch_no = BatchNo(0);
             slot.state = State::Deferred(target, done, Vec::new());

@@ -74,7 +74,7 @@ impl Lane {
         if request.op.row().retry == Retry::Once {
             let target = Target { conn: received.conn, trace_id: request.trace_id };
             let key = (request.shard, request.session);
-            let slot = self.slots.entry(key).or_default().slot(request.slot);
+            let slot = self.sessions.table_or_new(key).slot(request.slot);
             (slot.xid, slot.op) = (request.xid, request.op);
             slot.state = State::Running(target);
         }
@@ -122,7 +122,7 @@ impl Lane {
             Retry::Once => {
                 // The client may have resent it since, over another connection.
                 let key = (request.shard, request.session);
-                let Some(table) = self.slots.get_mut(&key) else { return };
+                let Some(table) = self.sessions.table_mut(key) else { return };
                 let slot = table.slot(request.slot);
                 let State::Running(target) = slot.state else { return };
                 if slot.xid != request.xid {
