@@ -58,7 +58,7 @@ impl Lane {
         let shard = inode.shard();
         if !self.is_own(shard)
             || shard.is_data()
-            || self.fenced
+            || self.commit.has_failed()
             || self.stopping
             || !self.space_for_own()
         {

@@ -17,6 +17,7 @@ use crate::commit_dependency::CommitDependency;
 use crate::last_writer::LastWriters;
 use crate::outbox::{RequestHeader, Response, SlotReply};
 use crate::session::{Done, State};
+use crate::token::Seal;
 use crate::waiters::{Cause, Waiter};
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -94,6 +95,10 @@ pub(crate) struct Commit {
     spare: Vec<BatchDependents>,
     space: LogSpace,
     shards: HashMap<ShardId, ShardLog, Seed>,
+    /// Signs redo tokens.
+    tokens: Seal,
+    /// The log has failed: the lane changes nothing any more.
+    has_failed: bool,
 }
 
 impl Commit {
@@ -102,6 +107,7 @@ impl Commit {
     /// acknowledgements make a batch safe.
     pub(crate) fn new(
         seed: Seed,
+        tokens: Seal,
         required: &[Acknowledger],
         shards: impl Iterator<Item = (ShardId, ShardPosition, Transno)>,
     ) -> Self {
@@ -122,7 +128,19 @@ impl Commit {
             // Until the runtime reports the space, only a failed append shows a full log.
             space: LogSpace { space_bytes: u64::MAX, awaits_checkpoint: false },
             shards: by_shard,
+            tokens,
+            has_failed: false,
         }
+    }
+
+    /// What signs redo tokens and opens signed ones.
+    pub(crate) const fn tokens(&self) -> &Seal {
+        &self.tokens
+    }
+
+    /// Whether the log has failed: the lane changes nothing any more.
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// Whether everything recorded is safe.
@@ -337,7 +355,7 @@ impl Lane {
         let record = Record { shard, lsn, term, transno, pre_versions, origin, changes };
         let signed = (reply, NO_MAC);
         let mut token = self.scratch.empty();
-        self.seal.token(&mut token, signed, |out| record.encode(out));
+        self.commit.tokens().token(&mut token, signed, |out| record.encode(out));
         token
     }
 
@@ -380,7 +398,7 @@ impl Lane {
 
     /// Appends the open batch to the log, unless another is in flight.
     pub(crate) fn append(&mut self, turn: &mut Turn<'_>) {
-        if self.fenced {
+        if self.commit.has_failed() {
             return self.fail_all(turn);
         }
         if self.commit.batch.is_empty() {
@@ -424,7 +442,7 @@ impl Lane {
 
     /// The append has ended: the batch is durable, or the log has failed.
     pub(crate) fn on_logged(&mut self, turn: &mut Turn<'_>, result: Result<LogSpace, Errno>) {
-        if self.fenced {
+        if self.commit.has_failed() {
             // A failed object fenced the lane while this batch was in flight: its dependents have
             // failed already.
             return;
@@ -483,7 +501,7 @@ impl Lane {
     /// Fences the lane after a failure of the log or an object: it changes nothing more, deferred
     /// replies fail, and reads go on. Acknowledged changes are safe.
     pub(crate) fn fence_lane(&mut self, turn: &mut Turn<'_>, what: &str, errno: Errno) {
-        self.fenced = true;
+        self.commit.has_failed = true;
         let line = format!(
             "{what} ({}, errno {}). This lane changes nothing more; what it \
              acknowledged is safe, and reading goes on. Mend the disk under the store and start \

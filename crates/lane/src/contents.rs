@@ -41,7 +41,7 @@ impl Lane {
                     }
                 }
                 Outcome::Failed { status } => {
-                    if !self.fenced {
+                    if !self.commit.has_failed() {
                         let errno = Errno(status.number());
                         self.fence_lane(turn, "contents cannot be made durable", errno);
                     }

@@ -31,7 +31,7 @@ impl Lane {
     /// Destroys an inode once everything recorded so far is durable. Behind a fence that never
     /// happens, and the next start finds out whether the inode has a name.
     pub(crate) fn destroy_when_durable(&mut self, inode: InodeNo) {
-        if self.fenced {
+        if self.commit.has_failed() {
             return;
         }
         match self.commit.last_unsafe() {
@@ -43,7 +43,7 @@ impl Lane {
     /// Begins to destroy queued orphans.
     pub(crate) fn destroy(&mut self, turn: &mut Turn<'_>) {
         let count_max = self.config.limits.destroy_count_max;
-        let may = !self.stopping && !self.fenced && !self.freeze.is_on();
+        let may = !self.stopping && !self.commit.has_failed() && !self.freeze.is_on();
         while self.destroys.running_count < count_max && self.space_for_own() && may {
             let Some(inode) = self.destroys.queue.pop_front() else { return };
             match self.metas[self.meta_index(inode.shard())].is_orphan(inode) {
@@ -92,7 +92,7 @@ impl Lane {
         }
         // Behind a fence never: the next start destroys it again.
         match self.commit.last_unsafe() {
-            _ if self.fenced => {}
+            _ if self.commit.has_failed() => {}
             Some(until) => self.commit.dependents(until).removed.push(inode),
             None => self.tell_removed(turn, inode),
         }
@@ -123,7 +123,7 @@ impl Lane {
     pub(crate) fn retry_removals(&mut self, turn: &mut Turn<'_>) {
         if self.destroys.retry_at.is_some_and(|at| at <= turn.now.mono) {
             self.destroys.retry_at = None;
-            if self.fenced {
+            if self.commit.has_failed() {
                 return;
             }
             for inode in core::mem::take(&mut self.destroys.failed) {

@@ -363,7 +363,7 @@ impl Lane {
     ) -> Option<Status> {
         if received.denied.is_some() {
             received.denied
-        } else if self.fenced {
+        } else if self.commit.has_failed() {
             self.when_fenced(turn, received)
         } else if self.peers.is_full() {
             Some(Status::NoSpace)
@@ -417,7 +417,7 @@ impl Lane {
         let Some(slot) = self.sessions.slot(slot_id) else { return };
         let State::Done(done) = &slot.state else { return };
         let (xid, op, done) = (slot.xid, slot.op, done.clone());
-        if self.fenced && done.transno > self.commit.shard(slot_id.shard).durable {
+        if self.commit.has_failed() && done.transno > self.commit.shard(slot_id.shard).durable {
             // It may never be durable, and there is no redo token for it.
             slot.state = State::Deferred(target, done, Vec::new());
             return self.fail_slot(turn, slot_id);
@@ -450,7 +450,7 @@ impl Lane {
             return;
         }
         let table = self.sessions.table((request.shard, request.session));
-        if self.fenced {
+        if self.commit.has_failed() {
             return;
         }
         if table.is_none_or(|table| table.recorded_in.is_none()) {

@@ -44,7 +44,7 @@ impl Lane {
         for client in core::mem::take(&mut self.recovery.failed) {
             self.evict(turn, client, true);
         }
-        if self.fenced {
+        if self.commit.has_failed() {
             return;
         }
         for client in self.evictions.take_unrecorded() {
@@ -111,7 +111,7 @@ impl Lane {
     /// not wait for it.
     pub(crate) fn on_client_expired(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         self.drop_handles(turn, client);
-        if self.fenced || !self.recovery.is_over() {
+        if self.commit.has_failed() || !self.recovery.is_over() {
             return;
         }
         let sessions: Vec<SessionId> = self.sessions.of_client(client).to_vec();

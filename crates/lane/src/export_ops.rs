@@ -35,7 +35,7 @@ impl Lane {
         if [anon_uid, anon_gid].contains(&u32::MAX) {
             return Err(Status::Invalid); // No file can have such an owner.
         }
-        if self.fenced {
+        if self.commit.has_failed() {
             return Err(Status::ReadOnly);
         }
         if !self.space_for_own() {

@@ -32,7 +32,7 @@ impl Lane {
     ) -> bool {
         let key = (received.request.shard, received.request.session);
         let known = self.sessions.table(key).is_some_and(|table| table.recorded_in.is_some());
-        let refused = !known && !self.fenced && self.space_for(Op::Reopen).is_err();
+        let refused = !known && !self.commit.has_failed() && self.space_for(Op::Reopen).is_err();
         if refused {
             self.end_refused(turn, received, Status::NoSpace);
         }
@@ -113,7 +113,7 @@ impl Lane {
             let table = self.sessions.table((shard, woken.session));
             let recorded_in = table.and_then(|table| table.recorded_in);
             match recorded_in.filter(|batch_no| !self.commit.is_safe(*batch_no)) {
-                Some(until) if !self.fenced => {
+                Some(until) if !self.commit.has_failed() => {
                     self.waiters.suspend(Cause::Batch(until), Waiter::Grant(woken));
                 }
                 Some(_) | None => self.send_grant(turn, woken),

@@ -58,7 +58,6 @@ pub struct Lane {
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) data: data::Shards,
     pub(crate) commit: Commit,
-    pub(crate) seal: Seal,
     pub(crate) notifications: Notifications,
     pub(crate) destroys: Destroys,
     /// Everything that waits, by its cause.
@@ -83,8 +82,6 @@ pub struct Lane {
     wake_at: Option<Mono>,
     pub(crate) stopping: bool,
     stopped: bool,
-    /// The log has failed: the lane changes nothing any more.
-    pub(crate) fenced: bool,
     pub(crate) scratch: Scratch,
 }
 
@@ -129,8 +126,10 @@ impl Lane {
             evictions: Evictions::new(restored.evicted, restored.evicted_last),
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),
-            commit: Commit::new(seed, &[Acknowledger::LOCAL_FLUSH], logs.into_iter()),
-            seal: Seal::new(config.fs_key.clone(), config.fs, term),
+            commit: {
+                let tokens = Seal::new(config.fs_key.clone(), config.fs, term);
+                Commit::new(seed, tokens, &[Acknowledger::LOCAL_FLUSH], logs.into_iter())
+            },
             notifications: Notifications::default(),
             destroys: Destroys::default(),
             waiters: Waiters::new(seed),
@@ -149,7 +148,6 @@ impl Lane {
             wake_at: None,
             stopping: false,
             stopped: false,
-            fenced: false,
             scratch: Scratch::default(),
             config,
         };
@@ -273,17 +271,17 @@ impl Lane {
     /// lane.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        let gathers = self.append_at().is_some() && !self.fenced;
+        let gathers = self.append_at().is_some() && !self.commit.has_failed();
         !self.recovery.is_over() || self.txns.is_pausing() || gathers || self.peers.is_waiting()
     }
 
     /// Ends the lane when everything begun has ended.
     fn stop(&mut self, turn: &mut Turn<'_>) {
-        let logged = self.commit.is_idle() || self.fenced;
-        let answered = self.waiters.answers.is_empty() || self.fenced;
+        let logged = self.commit.is_idle() || self.commit.has_failed();
+        let answered = self.waiters.answers.is_empty() || self.commit.has_failed();
         let idle = answered && self.data.is_idle() && logged;
         let waited = self.peers.ends_waiting(turn.now.mono);
-        let idle = idle && (self.txns.is_idle() || self.fenced || waited);
+        let idle = idle && (self.txns.is_idle() || self.commit.has_failed() || waited);
         if !idle || self.stopped {
             return;
         }

@@ -207,7 +207,9 @@ impl Lane {
         let Some(replay) = queue.and_then(|queue| queue.replays.front()) else { return false };
         let Ok(message) = wire::Replay::decode_all(&replay.body) else { return false };
         let (reply, contents) = (message.reply.0, replay.contents());
-        let Some(redo) = self.seal.open(message.token.0, reply, contents) else { return false };
+        let Some(redo) = self.commit.tokens().open(message.token.0, reply, contents) else {
+            return false;
+        };
         let Ok((record, _)) = Record::decode(redo) else { return false };
         let index = self.meta_index(shard);
         if self.metas[index].has_to_fit(record.changes) {

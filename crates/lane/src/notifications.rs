@@ -62,7 +62,7 @@ impl Lane {
         if self.notifications.due.is_none_or(|due| due > turn.now.mono) {
             return;
         }
-        if self.fenced {
+        if self.commit.has_failed() {
             // Recovery may have ended before its replays were durable.
             return self.notifications.due = None;
         }

@@ -189,7 +189,7 @@ impl Lane {
 
     /// The transaction up to which all changes of a session at a shard are durable.
     pub(crate) fn committed(&self, shard: ShardId, session: SessionId) -> Transno {
-        if self.recovery.is_over() && !self.fenced {
+        if self.recovery.is_over() && !self.commit.has_failed() {
             return self.commit.shard(shard).durable;
         }
         // Other sessions' replays may be durable before older ones of this session.

@@ -230,7 +230,7 @@ impl Lane {
         if self.recovery.phase == Phase::Flushing {
             let settled = self.waiters.answers.has_no_replays() && self.data.is_durable();
             let durable = settled && self.commit.is_idle();
-            if !durable && self.config.rules.hold(Rule::S3Flush) && !self.fenced {
+            if !durable && self.config.rules.hold(Rule::S3Flush) && !self.commit.has_failed() {
                 return;
             }
             turn.act(Action::Point(ProtocolPoint::ReplaysDurable));
@@ -241,14 +241,14 @@ impl Lane {
         }
         let durable = self.commit.is_idle() || !self.config.rules.hold(Rule::S3Flush);
         // The inodes of handles about to be reopened must be resident.
-        if (durable || self.fenced) && !self.non_resident.is_reading() {
+        if (durable || self.commit.has_failed()) && !self.non_resident.is_reading() {
             self.end_recovery(turn);
         }
     }
 
     /// Records that recovery is complete: from here on no lost change is accepted as a replay.
     fn record_recovered(&mut self) {
-        if !self.fenced {
+        if !self.commit.has_failed() {
             for shard in self.shards() {
                 self.record_of_lane(shard, &Change::Client(ClientChange::Recovered));
             }
@@ -427,7 +427,7 @@ impl Lane {
         self.end_writing(turn);
         // Changes replayed behind a failed log are replayed again, in the order of the present
         // mode.
-        if !self.fenced {
+        if !self.commit.has_failed() {
             turn.act(Action::Recovered);
         }
         turn.act(Action::Point(ProtocolPoint::RecoveryEnded));

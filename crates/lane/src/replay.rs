@@ -48,7 +48,7 @@ impl Lane {
     pub(crate) fn session_committed(&self, shard: ShardId, session: SessionId) -> Transno {
         let Some(table) = self.sessions.table((shard, session)) else { return Transno(0) };
         // Behind a fence, recovery has ended before its replays were durable.
-        let normal = self.recovery.is_over() && !self.fenced;
+        let normal = self.recovery.is_over() && !self.commit.has_failed();
         let all = normal && table.transno_last <= self.commit.shard(shard).durable;
         if all { table.transno_last } else { table.committed }
     }
@@ -110,7 +110,7 @@ impl Lane {
         let committed = self.session_committed(request.shard, request.session);
         let table = self.sessions.table((request.shard, request.session));
         let replayed = table.map_or(wire::Transno(0), |table| table.replayed_last);
-        let there = self.fenced || request.transno <= committed.max(replayed);
+        let there = self.commit.has_failed() || request.transno <= committed.max(replayed);
         let status = if there { Status::Ok } else { Status::Overflow };
         self.answer_replay(turn, &replay, status);
         Ok(false)
@@ -131,7 +131,7 @@ impl Lane {
         contents: ContentsMac,
         request: &wire::Request,
     ) -> Option<Record<'a>> {
-        let redo = self.seal.open(replay.token.0, replay.reply.0, contents)?;
+        let redo = self.commit.tokens().open(replay.token.0, replay.reply.0, contents)?;
         let (record, rest) = Record::decode(redo).ok()?;
         let Origin::Session { session, slot, xid, op, .. } = record.origin else { return None };
         let same =
@@ -173,7 +173,8 @@ impl Lane {
         // It decoded when it arrived.
         let message = wire::Replay::decode_all(&replay.body).map_err(|_| Status::Invalid)?;
         let (reply, contents) = (message.reply.0, replay.contents());
-        let redo = self.seal.open(message.token.0, reply, contents).ok_or(Status::Invalid)?;
+        let redo =
+            self.commit.tokens().open(message.token.0, reply, contents).ok_or(Status::Invalid)?;
         let (record, _) = Record::decode(redo).map_err(|_| Status::Invalid)?;
         let index = self.meta_index(record.shard);
         self.metas[index].fits(record.changes, &record.pre_versions)?;

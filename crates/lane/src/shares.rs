@@ -130,7 +130,7 @@ impl Lane {
         for shard in self.shards() {
             let table = self.sessions.remove_table((shard, session));
             let known = table.is_some_and(|table| table.recorded_in.is_some());
-            if known && !self.fenced && (!if_space || self.space_for_own()) {
+            if known && !self.commit.has_failed() && (!if_space || self.space_for_own()) {
                 self.record_of_lane(
                     shard,
                     &Change::Client(ClientChange::SessionRemoved { session }),

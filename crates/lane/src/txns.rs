@@ -279,7 +279,7 @@ impl Lane {
 
     /// Runs a step when everything recorded so far is durable.
     fn await_durable(&mut self, turn: &mut Turn<'_>, awaited: Awaited) {
-        if self.fenced {
+        if self.commit.has_failed() {
             // The outcomes that a start resolved may not be recorded yet.
             return self.fail_awaited(turn, awaited);
         }

@@ -46,7 +46,7 @@ impl Lane {
         let header = waiting.header;
         let Written { shard, transno, .. } = *written;
         let slot_id = SlotId { shard, session: header.session, slot: header.slot };
-        if self.fenced {
+        if self.commit.has_failed() {
             return self.fail_slot(turn, &slot_id);
         }
         let mut body = Vec::new();
@@ -109,7 +109,7 @@ impl Lane {
         let record = Record { shard, lsn, term, transno, pre_versions, origin, changes: &changes };
         let signed = (&done.body[..], waiting.contents);
         let mut token = self.scratch.empty();
-        self.seal.token(&mut token, signed, |out| record.encode(out));
+        self.commit.tokens().token(&mut token, signed, |out| record.encode(out));
         self.scratch.recycle(changes);
         token
     }
@@ -125,7 +125,7 @@ impl Lane {
             return self.record_lost(&replay);
         }
         let Some(Waiting { header, .. }) = self.waiters.answers.take_request(token) else { return };
-        if self.fenced {
+        if self.commit.has_failed() {
             return;
         }
         if !self.sessions.has(header.session) {
@@ -196,7 +196,8 @@ impl Lane {
     /// The write in a replay, if its bytes are those that were signed.
     fn lost_write(&self, replay: &Replay) -> Option<ContentsChange> {
         let message = wire::Replay::decode_all(&replay.body).ok()?;
-        let redo = self.seal.open(message.token.0, message.reply.0, replay.contents())?;
+        let redo =
+            self.commit.tokens().open(message.token.0, message.reply.0, replay.contents())?;
         let (record, _) = Record::decode(redo).ok()?;
         let bulk = replay.bulk?;
         let change = disk::Changes::new(record.changes).next()?.ok()?;
@@ -233,7 +234,9 @@ impl Lane {
         // It decoded and opened before.
         let Ok(message) = wire::Replay::decode_all(&replay.body) else { return };
         let (reply, contents) = (message.reply.0, replay.contents());
-        let Some(redo) = self.seal.open(message.token.0, reply, contents) else { return };
+        let Some(redo) = self.commit.tokens().open(message.token.0, reply, contents) else {
+            return;
+        };
         let Ok((record, _)) = Record::decode(redo) else { return };
         if self.sessions.has(replay.header.session) {
             self.record_replayed(&record, message.reply.0);
@@ -246,7 +249,7 @@ impl Lane {
     /// not told that it is durable, and replays it at the next boot.
     pub(crate) fn on_replay_failed(&mut self, turn: &mut Turn<'_>, token: Token) -> bool {
         let Some(replay) = self.waiters.answers.take_replay(token) else { return false };
-        assert!(self.fenced, "what was acknowledged is never given up");
+        assert!(self.commit.has_failed(), "what was acknowledged is never given up");
         self.answer_replay(turn, &replay, Status::Ok);
         true
     }

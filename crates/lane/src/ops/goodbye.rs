@@ -15,7 +15,7 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     no_body(turn, received)?;
     let (session, client) = (received.request.session, received.open.client);
-    let records = !lane.fenced;
+    let records = !lane.commit.has_failed();
     if lane.drop_session(client, session, false) {
         lane.drop_handles(turn, client);
     }

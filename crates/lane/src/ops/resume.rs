@@ -24,7 +24,7 @@ pub(crate) fn execute(
     }
     // Until recovery ends, replays that may not be durable yet are accepted again. Behind a failed
     // log they never become durable, but are not lost: the client retains them for the next boot.
-    let retained = lane.fenced && resume.replay_count > 0;
+    let retained = lane.commit.has_failed() && resume.replay_count > 0;
     let recovering = !lane.recovery.is_over() || retained;
     let mut reply = lane.scratch.empty();
     Resumed { committed, recovering }.encode(&mut Writer::new(&mut reply));

@@ -18,7 +18,7 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     no_body(turn, received)?;
     let shard = received.request.shard;
-    if lane.fenced {
+    if lane.commit.has_failed() {
         let response = Response::plain(Status::Io, &[]);
         lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
     } else if shard.is_data() {

@@ -76,7 +76,7 @@ impl Lane {
     fn ask_for_outcome(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         let part = self.txns.parts.get(&(shard, txn));
         let is_prepared = part.is_some_and(|part| part.prepared.is_some());
-        if is_prepared && !self.fenced && !self.txns.is_in_doubt(txn) {
+        if is_prepared && !self.commit.has_failed() && !self.txns.is_in_doubt(txn) {
             let kind = TxnMessageKind::QueryOutcome {};
             self.write(turn, &TxnMessage { txn, shard, kind });
             self.txns.await_outcome(turn.now.mono, (shard, txn));
@@ -86,7 +86,7 @@ impl Lane {
     /// A participant asks for the outcome. A pending transaction is answered when it is decided.
     pub(super) fn on_query_outcome(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         let is_later = txn.term() > self.config.map.place(txn.coordinator).term;
-        if !self.is_own(txn.coordinator) || self.fenced || is_later {
+        if !self.is_own(txn.coordinator) || self.commit.has_failed() || is_later {
             return;
         }
         let kind = match self.txns.decided.get(&txn) {

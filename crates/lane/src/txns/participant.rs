@@ -62,7 +62,7 @@ impl Lane {
         frees: bool,
         (wants, found): (&[u8], &mut Vec<u8>),
     ) -> Status {
-        if self.fenced {
+        if self.commit.has_failed() {
             return Status::ReadOnly;
         }
         // No new transaction while clients replay older changes.
@@ -202,7 +202,7 @@ impl Lane {
     /// Whether the lock that blocked the last request at a shard remains until the next start.
     pub(crate) fn is_stuck(&self, shard: ShardId) -> bool {
         let blocker = self.metas[self.meta_index(shard)].blocker();
-        blocker.is_some_and(|blocker| self.fenced || self.txns.is_in_doubt(blocker))
+        blocker.is_some_and(|blocker| self.commit.has_failed() || self.txns.is_in_doubt(blocker))
     }
 
     /// Records a step of a transaction.
