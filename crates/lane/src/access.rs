@@ -59,7 +59,7 @@ impl Lane {
         if !self.is_own(shard)
             || shard.is_data()
             || self.commit.has_failed()
-            || self.stopping
+            || self.is_stopping()
             || !self.space_for_own()
         {
             return;

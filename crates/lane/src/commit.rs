@@ -435,7 +435,7 @@ impl Lane {
         // Half of what may be removed at a time, with what waits at other lanes.
         let removed_count = open.removed.len() * usize::from(self.config.lane_count());
         let waiting = waited_for || self.waiters.is_urgent();
-        let ending = self.stopping || !self.recovery.is_over();
+        let ending = self.is_stopping() || !self.recovery.is_over();
         let removing = removed_count * 2 >= self.config.limits.destroy_count_max;
         waiting || ending || removing || self.commit.batch.bytes_count() >= GATHERED_BYTES_MAX
     }

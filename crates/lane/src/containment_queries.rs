@@ -150,7 +150,7 @@ impl Lane {
     /// Once a turn.
     pub(crate) fn settle_containment(&mut self, turn: &mut Turn<'_>) {
         self.send_containment_changes(turn, 0..self.metas.len());
-        if core::mem::take(&mut self.containment.due) && !self.stopping {
+        if core::mem::take(&mut self.containment.due) && !self.is_stopping() {
             self.rerun_containment_waits(turn);
         }
     }

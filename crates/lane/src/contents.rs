@@ -66,7 +66,7 @@ impl Lane {
 
     /// Whether overwritten blocks get their checksums now.
     pub(crate) fn sum_recording(&self) -> SumRecording {
-        match (self.stopping, self.space_for_own()) {
+        match (self.is_stopping(), self.space_for_own()) {
             (false, true) => SumRecording::Quiet,
             (false, false) => SumRecording::Later,
             (true, true) => SumRecording::All,

@@ -92,7 +92,7 @@ impl Lane {
         let (dir, names, page_count) = (None, Vec::new(), 0);
         let lookup =
             PathLookup { object, file_offset, damage, until, inode, dir, names, page_count };
-        if self.stopping || self.paths.lookups.len() >= LOOK_COUNT_MAX {
+        if self.is_stopping() || self.paths.lookups.len() >= LOOK_COUNT_MAX {
             return self.log_damage(turn, &lookup, &Place::Unknown);
         }
         self.ask_inode(turn, lookup);
@@ -147,7 +147,7 @@ impl Lane {
 
     /// Logs the damages whose lookup has timed out; all of them when the lane ends.
     pub(crate) fn end_path_lookups(&mut self, turn: &mut Turn<'_>) {
-        let (now, stopping) = (turn.now.mono, self.stopping);
+        let (now, stopping) = (turn.now.mono, self.is_stopping());
         let is_over = |lookup: &PathLookup| stopping || lookup.until <= now;
         for (_, lookup) in
             self.paths.lookups.extract_if(.., |_, lookup| is_over(lookup)).collect::<Vec<_>>()

@@ -80,8 +80,7 @@ impl Lane {
     /// The time of a wait that begins now: later than all others at this lane, also within one
     /// turn. So waits are ordered like their searches.
     pub(crate) fn wait_begins_ns(&mut self, turn: &Turn<'_>) -> u64 {
-        self.wait_last_ns = turn.now.mono.0.max(self.wait_last_ns + 1);
-        self.wait_last_ns
+        self.waiters.lock_wait_begins_ns(turn.now.mono)
     }
 
     /// A wait began at this lane: starts a search.

@@ -43,7 +43,7 @@ impl Lane {
     /// Begins to destroy queued orphans.
     pub(crate) fn destroy(&mut self, turn: &mut Turn<'_>) {
         let count_max = self.config.limits.destroy_count_max;
-        let may = !self.stopping && !self.commit.has_failed() && !self.freeze.is_on();
+        let may = !self.is_stopping() && !self.commit.has_failed() && !self.freeze.is_on();
         while self.destroys.running_count < count_max && self.space_for_own() && may {
             let Some(inode) = self.destroys.queue.pop_front() else { return };
             match self.metas[self.meta_index(inode.shard())].is_orphan(inode) {

@@ -66,7 +66,7 @@ impl Lane {
     ) {
         let (sealed, from_this_host) = self.connections.take_origin(conn);
         let channel = sealed.as_ref().map_or(PLAIN, |sealed| sealed.channel);
-        if self.stopping {
+        if self.is_stopping() {
             return self.refuse(turn, conn, RefusalReason::Stopping);
         }
         let bytes = turn.arena.get(frame);

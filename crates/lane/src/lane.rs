@@ -45,6 +45,15 @@ pub(crate) const USAGE_TICKET: u64 = 4 << 56;
 /// Log appends.
 pub(crate) const LOG_TICKET: u64 = 3 << 56;
 
+/// What a lane does on the whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Serving,
+    /// It ends what has begun, and begins nothing.
+    Stopping,
+    Stopped,
+}
+
 /// One lane of the server.
 #[derive(Debug)]
 pub struct Lane {
@@ -62,8 +71,6 @@ pub struct Lane {
     pub(crate) destroys: Destroys,
     /// Everything that waits, by its cause.
     pub(crate) waiters: Waiters,
-    /// When the last wait for a lock began, as [`Lane::wait_begins_ns`] defines it.
-    pub(crate) wait_last_ns: u64,
     pub(crate) txns: Txns,
     pub(crate) peers: Peers,
     pub(crate) non_resident: NonResident,
@@ -80,8 +87,7 @@ pub struct Lane {
     pub(crate) limit_log: LimitLog,
     /// The timer that the runtime was asked for.
     wake_at: Option<Mono>,
-    pub(crate) stopping: bool,
-    stopped: bool,
+    stage: Stage,
     pub(crate) scratch: Scratch,
 }
 
@@ -133,7 +139,6 @@ impl Lane {
             notifications: Notifications::default(),
             destroys: Destroys::default(),
             waiters: Waiters::new(seed),
-            wait_last_ns: 0,
             txns: Txns::new(restored.decided),
             peers: Peers::default(),
             non_resident: NonResident::default(),
@@ -146,8 +151,7 @@ impl Lane {
             stats: Counters::default(),
             limit_log: LimitLog::default(),
             wake_at: None,
-            stopping: false,
-            stopped: false,
+            stage: Stage::Serving,
             scratch: Scratch::default(),
             config,
         };
@@ -204,7 +208,7 @@ impl Lane {
     /// A frame: its allowed kinds depend on the state of its connection.
     fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span, bulk: Option<Bulk>) {
         match self.connections.progress(conn) {
-            Progress::Open if !self.stopping => {
+            Progress::Open if !self.is_stopping() => {
                 return self.on_request(turn, conn, frame, bulk);
             }
             // The client resends it to the next boot.
@@ -245,6 +249,11 @@ impl Lane {
         }
     }
 
+    /// Whether the lane ends: it begins nothing.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stage != Stage::Serving
+    }
+
     /// The shard that has the contents of a file.
     pub(crate) fn data_shard(&self, inode: InodeNo) -> ShardId {
         self.config.map.data_shard(inode, 0)
@@ -282,10 +291,10 @@ impl Lane {
         let idle = answered && self.data.is_idle() && logged;
         let waited = self.peers.ends_waiting(turn.now.mono);
         let idle = idle && (self.txns.is_idle() || self.commit.has_failed() || waited);
-        if !idle || self.stopped {
+        if !idle || self.stage == Stage::Stopped {
             return;
         }
-        self.stopped = true;
+        self.stage = Stage::Stopped;
         self.drop_received(turn);
         for conn in self.connections.in_order() {
             self.close(turn, conn);
@@ -323,7 +332,8 @@ impl Core for Lane {
             Event::Usage { ticket, usage } => self.on_usage(turn, ticket, &usage),
             Event::Secrets(Some(secrets)) => self.on_secrets(turn, &secrets),
             Event::Tick => {}
-            Event::Stop => self.stopping = true,
+            Event::Stop if self.stage == Stage::Serving => self.stage = Stage::Stopping,
+            Event::Stop => {}
             // Events of clients and mounts.
             Event::Peer(PeerEvent::Message { .. }) | Event::Secrets(None) | Event::Kernel(_) => {}
         }
@@ -337,7 +347,7 @@ impl Core for Lane {
         self.settle_txns(turn);
         self.settle_containment(turn);
         self.settle_freeze(turn);
-        if self.stopping || self.recovery.is_flushing() {
+        if self.is_stopping() || self.recovery.is_flushing() {
             self.data.request_sync(None);
         }
         let sum_recording = self.sum_recording();
@@ -348,7 +358,7 @@ impl Core for Lane {
         self.destroy(turn);
         self.append(turn);
         self.settle_peers(turn);
-        if self.stopping {
+        if self.is_stopping() {
             self.stop(turn);
         }
         self.set_timer(turn);

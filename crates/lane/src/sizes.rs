@@ -49,7 +49,7 @@ impl Lane {
     /// A metadata shard queries a file's size at a data shard of this lane.
     pub(crate) fn query_durable_size(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
         let here = self.data_lane(sizing.inode) == self.config.lane;
-        if !here || self.commit.has_failed() || self.stopping {
+        if !here || self.commit.has_failed() || self.is_stopping() {
             return;
         }
         if !self.recovery.is_over() {
@@ -95,7 +95,7 @@ impl Lane {
         if !self.is_own(shard) || shard.is_data() {
             return;
         }
-        let records = !self.commit.has_failed() && !self.stopping && self.space_for_own();
+        let records = !self.commit.has_failed() && !self.is_stopping() && self.space_for_own();
         let contents = contents.filter(|_| records);
         let index = self.meta_index(shard);
         let mut changes = self.scratch.empty();

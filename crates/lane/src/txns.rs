@@ -316,7 +316,7 @@ impl Lane {
             self.advance(turn, txn);
         }
         self.end_time_outs(turn);
-        if self.stopping {
+        if self.is_stopping() {
             self.drop_undecided(turn);
         }
         self.work(turn);

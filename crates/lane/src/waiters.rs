@@ -25,7 +25,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 use disk::TxnId;
-use interface::{Bulk, ConnId, Seed};
+use interface::{Bulk, ConnId, Mono, Seed};
 use meta::{EndedWait, Unit};
 use wire::{Contents, ShardId, Transno};
 
@@ -79,6 +79,8 @@ pub(crate) struct Waiters {
     due: VecDeque<SuspendedRequest>,
     /// What the data shards and the runtime will answer.
     pub(crate) answers: Answers,
+    /// When the last wait for a file lock began.
+    lock_wait_last_ns: u64,
 }
 
 impl Waiters {
@@ -88,7 +90,14 @@ impl Waiters {
             urgent_count: 0,
             due: VecDeque::new(),
             answers: Answers::new(seed),
+            lock_wait_last_ns: 0,
         }
+    }
+
+    /// The time of a wait for a file lock that begins now, later than that of all others.
+    pub(crate) fn lock_wait_begins_ns(&mut self, now: Mono) -> u64 {
+        self.lock_wait_last_ns = now.0.max(self.lock_wait_last_ns + 1);
+        self.lock_wait_last_ns
     }
 
     /// Adds a waiter behind the others of its cause.

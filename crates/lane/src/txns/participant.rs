@@ -66,7 +66,7 @@ impl Lane {
             return Status::ReadOnly;
         }
         // No new transaction while clients replay older changes.
-        if self.stopping || !self.recovery.is_over() {
+        if self.is_stopping() || !self.recovery.is_over() {
             return Status::Busy;
         }
         // One op of each kind stands for all.

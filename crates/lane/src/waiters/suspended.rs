@@ -92,7 +92,7 @@ impl Lane {
 
     /// Executes a suspended request whose wait is over. Its units stay pinned until then.
     pub(crate) fn resume(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
-        if self.stopping {
+        if self.is_stopping() {
             return; // It will be sent again to the next boot.
         }
         let Ok((Header::Request(request), _)) = Header::decode(&suspended.frame) else { return };
