@@ -4,7 +4,8 @@
 use crate::config::Limits;
 use crate::export::Binding;
 use crate::keys::KeyNo;
-use alloc::collections::BTreeSet;
+use crate::outbox::RequestHeader;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use hashbrown::{HashMap, HashSet};
 use interface::{ConnId, Mono, Party, Seed};
@@ -150,6 +151,8 @@ pub(crate) struct Connections {
     /// The handshakes, by their deadline.
     deadlines: BTreeSet<(Mono, ConnId)>,
     open: HashMap<ConnId, Served, Seed>,
+    /// Those with an inspection of the store, each with its unanswered request.
+    inspections: BTreeMap<ConnId, Option<RequestHeader>>,
 }
 
 impl Connections {
@@ -160,6 +163,7 @@ impl Connections {
             handshakes: HashMap::with_hasher(seed),
             deadlines: BTreeSet::new(),
             open: HashMap::with_hasher(seed),
+            inspections: BTreeMap::new(),
         }
     }
 
@@ -301,5 +305,23 @@ impl Connections {
         let Some(served) = self.open.get_mut(&conn) else { return false };
         served.outstanding_count = served.outstanding_count.saturating_sub(1);
         true
+    }
+
+    /// A connection requests an inspection. Returns whether it may: it has no other such request.
+    pub(crate) fn begin_inspection(&mut self, conn: ConnId, header: RequestHeader) -> bool {
+        let waiting = self.inspections.entry(conn).or_default();
+        let is_first = waiting.is_none();
+        waiting.get_or_insert(header);
+        is_first
+    }
+
+    /// Takes the request of an inspection that is answered.
+    pub(crate) fn take_inspection(&mut self, conn: ConnId) -> Option<RequestHeader> {
+        self.inspections.get_mut(&conn)?.take()
+    }
+
+    /// Ends the inspection of a connection. Returns whether it had one.
+    pub(crate) fn end_inspection(&mut self, conn: ConnId) -> bool {
+        self.inspections.remove(&conn).is_some()
     }
 }

@@ -40,8 +40,12 @@ impl Lane {
         let recovery = self.recovery.deadline(&self.config.limits);
         let handshake = self.connections.first_deadline().map(|(deadline, _)| deadline);
         let clients = self.sessions.clients().deadline();
-        let due =
-            [self.notifications.due, self.txns.deadline(), self.data.deadline(), self.append_at()];
+        let due = [
+            self.sessions.notifications_due(),
+            self.txns.deadline(),
+            self.data.deadline(),
+            self.append_at(),
+        ];
         let retries = due.into_iter().chain([
             self.removals_retry_at(),
             self.non_resident.again_at,

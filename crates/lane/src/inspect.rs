@@ -5,16 +5,9 @@
 //! with its connection.
 
 use crate::Lane;
-use crate::outbox::{RequestHeader, Response};
-use alloc::collections::BTreeMap;
+use crate::outbox::Response;
 use interface::{ConnId, Span, StoreAction, Turn};
 use wire::Status;
-
-/// The connections with an inspection, each with its unanswered request.
-#[derive(Default, Debug)]
-pub(crate) struct Inspecting {
-    pub(crate) conns: BTreeMap<ConnId, Option<RequestHeader>>,
-}
 
 impl Lane {
     /// The outcome of an inspection request.
@@ -24,15 +17,14 @@ impl Lane {
         conn: ConnId,
         (status, reply): (Status, Span),
     ) {
-        let waiting = self.inspecting.conns.get_mut(&conn);
-        let Some(header) = waiting.and_then(Option::take) else { return };
+        let Some(header) = self.connections.take_inspection(conn) else { return };
         let reply = turn.arena.get(reply).to_vec();
         self.send(turn, conn, &header, &Response::plain(status, &reply));
     }
 
     /// Ends the inspection of a connection that has ended.
     pub(crate) fn end_inspection_of(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
-        if self.inspecting.conns.remove(&conn).is_some() {
+        if self.connections.end_inspection(conn) {
             turn.act(StoreAction::InspectEnd { conn });
         }
     }

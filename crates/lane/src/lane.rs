@@ -11,12 +11,10 @@ use crate::evictions::Evictions;
 use crate::export::Table;
 use crate::freeze::Freezing;
 use crate::handshake::NonceSource;
-use crate::inspect::Inspecting;
 use crate::keys::Keys;
 use crate::limits::{Limit, LimitLog};
 use crate::merge::Queues;
 use crate::non_resident::NonResident;
-use crate::notifications::Notifications;
 use crate::peers::Peers;
 use crate::recovery::Recovery;
 use crate::restore::Restored;
@@ -67,7 +65,6 @@ pub struct Lane {
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) data: data::Shards,
     pub(crate) commit: Commit,
-    pub(crate) notifications: Notifications,
     pub(crate) destroys: Destroys,
     /// Everything that waits, by its cause.
     pub(crate) waiters: Waiters,
@@ -81,7 +78,6 @@ pub struct Lane {
     pub(crate) exports: Table,
     pub(crate) containment: Containment,
     pub(crate) freeze: Freezing,
-    pub(crate) inspecting: Inspecting,
     pub(crate) stats: Counters,
     /// The limits that were reached.
     pub(crate) limit_log: LimitLog,
@@ -136,7 +132,6 @@ impl Lane {
                 let tokens = Seal::new(config.fs_key.clone(), config.fs, term);
                 Commit::new(seed, tokens, &[Acknowledger::LOCAL_FLUSH], logs.into_iter())
             },
-            notifications: Notifications::default(),
             destroys: Destroys::default(),
             waiters: Waiters::new(seed),
             txns: Txns::new(restored.decided),
@@ -147,7 +142,6 @@ impl Lane {
             exports: Table::new(&config.exports, &restored.exports),
             containment: Containment::new(seed, config.lane),
             freeze: Freezing::default(),
-            inspecting: Inspecting::default(),
             stats: Counters::default(),
             limit_log: LimitLog::default(),
             wake_at: None,

@@ -422,7 +422,7 @@ impl Lane {
              were durable, {rejected_count} did not fit"
         );
         self.log(turn, LogLevel::Info, &line);
-        self.notify_replayed(turn);
+        self.sessions.on_replays_durable(turn.now.mono);
         self.recovery.reported = true;
         self.end_writing(turn);
         // Changes replayed behind a failed log are replayed again, in the order of the present

@@ -8,9 +8,11 @@ use clients::Clients;
 use disk::SessionRow;
 use hashbrown::HashMap;
 use interface::{ConnId, Mono, Seed};
+use notifications::Notifications;
 use wire::{ClientUuid, SessionId, ShardId};
 
 mod clients;
+mod notifications;
 
 /// Names a session's slots at one shard.
 type Key = (ShardId, SessionId);
@@ -23,6 +25,7 @@ pub(crate) struct Sessions {
     admitted_count: u64,
     tables: HashMap<Key, SlotTable, Seed>,
     clients: Clients,
+    notifications: Notifications,
 }
 
 impl Sessions {
@@ -41,7 +44,8 @@ impl Sessions {
         sessions.extend(known);
         let mut tables = HashMap::with_hasher(seed);
         tables.extend(recorded);
-        Self { sessions, admitted_count, tables, clients }
+        let notifications = Notifications::default();
+        Self { sessions, admitted_count, tables, clients, notifications }
     }
 
     /// A session.
@@ -168,11 +172,6 @@ impl Sessions {
     /// All slots, in no order.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&Key, &SlotTable)> {
         self.tables.iter()
-    }
-
-    /// The same, to be changed.
-    pub(crate) fn tables_mut(&mut self) -> impl Iterator<Item = (&Key, &mut SlotTable)> {
-        self.tables.iter_mut()
     }
 
     /// Removes a session's slots at a shard.

@@ -18,12 +18,10 @@ pub(crate) fn execute(
         lane.send(turn, conn, &header, &Response::plain(Status::NotPermitted, &[]));
         return Ok(());
     }
-    let waiting = lane.inspecting.conns.entry(conn).or_default();
-    if waiting.is_some() {
+    if !lane.connections.begin_inspection(conn, header) {
         lane.send(turn, conn, &header, &Response::plain(Status::Invalid, &[]));
         return Ok(());
     }
-    *waiting = Some(header);
     turn.act(StoreAction::Inspect { conn, ask });
     Ok(())
 }
