@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! Frame ─▶ handshake                                (until the secret is proven)
-//!       ─▶ conn: head valid? ─▶ route: this lane? ─▶ session: slot new or seen?
+//!       ─▶ connections: head valid? ─▶ route: this lane? ─▶ sessions: slot new or seen?
 //!                                                         │ new
 //!            meta::execute ◀── dispatch ──▶ data::ask ─▶ … ┘
 //!                 │ changed something         │ bytes durable
