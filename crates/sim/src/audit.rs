@@ -44,15 +44,15 @@ impl Simulation {
 
     fn continue_audit(&mut self) {
         let client = self.audit.client;
-        while self.mounts[client].seats[0].outstanding.len() < DEPTH {
+        while self.mounts[client].lanes[0].outstanding.len() < DEPTH {
             let Some(spec) = self.audit.todo.pop_front() else { return };
             self.begin_call(client, 0, spec);
         }
     }
 
     pub(crate) fn audit_is_over(&self) -> bool {
-        let seat = &self.mounts[self.audit.client].seats[0];
-        self.audit.todo.is_empty() && seat.outstanding.is_empty()
+        let sim_lane = &self.mounts[self.audit.client].lanes[0];
+        self.audit.todo.is_empty() && sim_lane.outstanding.is_empty()
     }
 
     /// A call of the audit is answered.

@@ -67,7 +67,8 @@ impl Simulation {
     /// Flips a bit of an object without operations under way that has its checksums. Not between
     /// the comparison of a block and the read that follows: a machine does both in one step.
     fn rot_served(&mut self, object: Object) {
-        let mut operations = self.server.seats.iter().flat_map(|seat| seat.operations.values());
+        let mut operations =
+            self.server.lanes.iter().flat_map(|sim_lane| sim_lane.operations.values());
         let is_used = operations.any(|operation| match operation {
             Operation::Read { object: other, only_cached: false, .. }
             | Operation::Sums { object: other, .. }
@@ -86,7 +87,7 @@ impl Simulation {
             | Operation::Usage { .. }
             | Operation::ReadRows { .. } => false,
         });
-        let has_events = self.server.seats.iter().any(|seat| !seat.state.inbox.is_empty());
+        let has_events = self.server.lanes.iter().any(|sim_lane| !sim_lane.state.inbox.is_empty());
         if is_used || has_events || self.flipped.contains_key(&object) {
             return;
         }

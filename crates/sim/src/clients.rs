@@ -12,8 +12,8 @@ use interface::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent,
 use std::collections::BTreeMap;
 use wire::{ClientUuid, HandleId, InodeNo, LaneId, Listing, OpenFor, Piece, Status, Wire};
 
-/// A client lane with its state.
-pub(crate) struct ClientSeat {
+/// The core of a client lane and its simulated surroundings.
+pub(crate) struct ClientLane {
     pub(crate) core: Client,
     pub(crate) state: LaneState,
     /// Unanswered calls, with the buffer of a write.
@@ -35,7 +35,7 @@ pub(crate) struct Mount {
     /// It was absent for longer than a server waits, and may not know yet that the server continued
     /// without it.
     pub(crate) was_late: bool,
-    pub(crate) seats: Vec<ClientSeat>,
+    pub(crate) lanes: Vec<ClientLane>,
     /// Open handles that are not being closed: id, inode, whether for writing.
     pub(crate) handles: Vec<(HandleId, InodeNo, bool)>,
     /// It runs the audit, not the workload.
@@ -60,7 +60,7 @@ impl Simulation {
     ) -> usize {
         let client = self.mounts.len();
         let uuid = ClientUuid(self.prng.bytes());
-        let seats = (0..lane_count)
+        let lanes = (0..lane_count)
             .map(|lane| {
                 let config = Config {
                     client: uuid,
@@ -79,7 +79,7 @@ impl Simulation {
                     replay_bytes_max: 64 << 20,
                     rules: crate::rules::of_run(self.plan.injection),
                 };
-                ClientSeat {
+                ClientLane {
                     core: Client::new(config),
                     state: LaneState::default(),
                     outstanding: BTreeMap::new(),
@@ -95,7 +95,7 @@ impl Simulation {
             partitioned_until_ns: 0,
             evicted_ns: None,
             was_late: false,
-            seats,
+            lanes,
             handles: Vec::new(),
             audits,
         });
@@ -116,9 +116,9 @@ impl Simulation {
             ended: CallState::Open,
             interrupted: false,
         });
-        let seat = &mut self.mounts[client].seats[lane];
-        seat.outstanding.insert(tag, None);
-        seat.to_begin.push(tag);
+        let sim_lane = &mut self.mounts[client].lanes[lane];
+        sim_lane.outstanding.insert(tag, None);
+        sim_lane.to_begin.push(tag);
         self.schedule_turn(Place::Client(client, lane));
         tag
     }
@@ -126,55 +126,55 @@ impl Simulation {
     /// A client lane takes a turn.
     pub(crate) fn client_turn(&mut self, client: usize, lane: usize, events: Vec<Event>) {
         let now = self.now();
-        self.mounts[client].seats[lane].frame_life = self.server.life;
+        self.mounts[client].lanes[lane].frame_life = self.server.life;
         for event in &events {
             if let Event::Net(NetEvent::Frame { conn, frame, .. }) = event {
                 let life = self.conns.get(conn).map_or(0, |conn| conn.server_life);
-                let seat = &mut self.mounts[client].seats[lane];
-                seat.frame_life = seat.frame_life.min(life);
-                let frame = seat.state.arena.get(*frame).to_vec();
+                let sim_lane = &mut self.mounts[client].lanes[lane];
+                sim_lane.frame_life = sim_lane.frame_life.min(life);
+                let frame = sim_lane.state.arena.get(*frame).to_vec();
                 self.tap.on_reply(&frame, self.now_ns);
                 if let Err(line) = self.lying_disk.on_frame((client, lane), &frame) {
                     self.violates(line);
                 }
             }
         }
-        let seat = &mut self.mounts[client].seats[lane];
+        let sim_lane = &mut self.mounts[client].lanes[lane];
         let mut actions = Vec::new();
-        let mut arena = std::mem::take(&mut seat.state.arena);
+        let mut arena = std::mem::take(&mut sim_lane.state.arena);
         let mut turn = Turn { now, arena: &mut arena, actions: &mut actions };
         for event in events {
-            seat.core.apply(&mut turn, event);
+            sim_lane.core.apply(&mut turn, event);
         }
-        for tag in std::mem::take(&mut seat.interrupts) {
-            seat.core.interrupt(&mut turn, CallId(u64::from(tag)));
+        for tag in std::mem::take(&mut sim_lane.interrupts) {
+            sim_lane.core.interrupt(&mut turn, CallId(u64::from(tag)));
         }
-        for tag in std::mem::take(&mut seat.to_begin) {
+        for tag in std::mem::take(&mut sim_lane.to_begin) {
             let spec = self.calls[narrow(u64::from(tag)) - 1].spec;
-            let bulk = written(&spec).map(|bytes| seat.state.bufs.put(bytes));
-            seat.outstanding.insert(tag, bulk);
-            spec.with(tag, bulk, |id, call| seat.core.call(&mut turn, id, call));
+            let bulk = written(&spec).map(|bytes| sim_lane.state.bufs.put(bytes));
+            sim_lane.outstanding.insert(tag, bulk);
+            spec.with(tag, bulk, |id, call| sim_lane.core.call(&mut turn, id, call));
         }
         let mut answers = Vec::new();
         loop {
             let before = answers.len();
-            seat.core.settle(&mut turn);
-            while let Some((id, result)) = seat.core.next_answer() {
-                let reply_bytes = take_reply_bytes(&result, &turn, &mut seat.state);
+            sim_lane.core.settle(&mut turn);
+            while let Some((id, result)) = sim_lane.core.next_answer() {
+                let reply_bytes = take_reply_bytes(&result, &turn, &mut sim_lane.state);
                 answers.push((id, result, reply_bytes));
             }
             if answers.len() == before {
                 break;
             }
         }
-        let reports = seat.core.take_reports();
+        let reports = sim_lane.core.take_reports();
         for action in actions {
             self.on_client_action(client, lane, action, &arena);
         }
         for report in &reports {
             self.on_report((client, lane), report);
         }
-        self.mounts[client].seats[lane].state.arena = arena;
+        self.mounts[client].lanes[lane].state.arena = arena;
         for (id, result, reply_bytes) in answers {
             self.answered(client, lane, id, (&result, reply_bytes));
         }
@@ -188,7 +188,7 @@ impl Simulation {
         arena: &interface::Arena,
     ) {
         let place = Place::Client(client, lane);
-        let seat = &mut self.mounts[client].seats[lane];
+        let sim_lane = &mut self.mounts[client].lanes[lane];
         match action {
             Action::Net(NetAction::Connect { ticket, .. }) => {
                 let (mean_ns, life) = (self.plan.speeds.request_ns, self.life(place));
@@ -196,7 +196,7 @@ impl Simulation {
             }
             Action::Net(NetAction::Send { conn, frame, bulk }) => {
                 let frame = arena.get(frame).to_vec();
-                let bulk = bulk.and_then(|bulk| seat.state.bufs.get(bulk));
+                let bulk = bulk.and_then(|bulk| sim_lane.state.bufs.get(bulk));
                 self.tap.on_request(&frame, self.now_ns);
                 if let Err(line) = self.lying_disk.on_request((client, lane), &frame) {
                     self.violates(line);
@@ -208,7 +208,7 @@ impl Simulation {
                 let to = usize::from(to.0);
                 let event =
                     Event::Peer(PeerEvent::Message { from: LaneId(narrow_u16(lane)), message });
-                if to < self.mounts[client].seats.len() {
+                if to < self.mounts[client].lanes.len() {
                     self.deliver(
                         Place::Client(client, to),
                         crate::lane_state::Incoming::Plain(event),
@@ -216,7 +216,7 @@ impl Simulation {
                 }
             }
             Action::Release { buf } => {
-                if !seat.state.bufs.release(buf) {
+                if !sim_lane.state.bufs.release(buf) {
                     self.violates(format!("client {client}.{lane}: a buffer is released twice"));
                 }
             }
@@ -227,7 +227,7 @@ impl Simulation {
                 self.log_line(|| format!("client {client}.{lane} logs {line}"));
             }
             Action::Retain { as_buf, bulk } => {
-                if !seat.state.bufs.retain(as_buf, bulk) {
+                if !sim_lane.state.bufs.retain(as_buf, bulk) {
                     self.violates(format!("client {client}.{lane}: a buffer cannot be retained"));
                 }
             }
@@ -255,12 +255,12 @@ impl Simulation {
     ) {
         let tag = narrow_u32(narrow(id.0));
         self.run_hash.add(id.0);
-        let seat = &mut self.mounts[client].seats[lane];
-        let Some(bulk) = seat.outstanding.remove(&tag) else {
+        let sim_lane = &mut self.mounts[client].lanes[lane];
+        let Some(bulk) = sim_lane.outstanding.remove(&tag) else {
             return self.violates(format!("call {tag} is answered twice"));
         };
         if let Some(bulk) = bulk {
-            seat.state.bufs.release(bulk.buf);
+            sim_lane.state.bufs.release(bulk.buf);
         }
         self.log_line(|| format!("client {client}.{lane}: {tag} ended with {result:?}"));
         let ended = match result {
@@ -268,7 +268,7 @@ impl Simulation {
             Err(status) => CallState::Failed(*status),
         };
         let now_ns = self.now_ns;
-        let life = self.mounts[client].seats[lane].frame_life;
+        let life = self.mounts[client].lanes[lane].frame_life;
         let call = &mut self.calls[narrow(u64::from(tag)) - 1];
         call.ended = ended;
         call.ended_life = life;
@@ -399,8 +399,8 @@ impl Simulation {
     pub(crate) fn describe_waiting(&self) -> String {
         let mut text = String::new();
         for mount in self.mounts.iter().filter(|mount| mount.alive) {
-            for seat in mount.seats.iter().filter(|seat| !seat.outstanding.is_empty()) {
-                text.push_str(&format!("{:?} {:#?}\n", seat.state, seat.core));
+            for sim_lane in mount.lanes.iter().filter(|sim_lane| !sim_lane.outstanding.is_empty()) {
+                text.push_str(&format!("{:?} {:#?}\n", sim_lane.state, sim_lane.core));
             }
         }
         text

@@ -117,12 +117,12 @@ impl Simulation {
             0 => self.prng.number() % LONG_NS,
             _ => self.prng.number() % (self.plan.faults_ns + 1),
         };
-        let lanes = self.server.seats.len();
+        let lanes = self.server.lanes.len();
         let place = if self.prng.one_in(2) && lanes > 0 {
             Place::Server(self.choose(lanes))
         } else {
             let client = self.choose(self.mounts.len());
-            Place::Client(client, self.prng.below(self.mounts[client].seats.len()))
+            Place::Client(client, self.prng.below(self.mounts[client].lanes.len()))
         };
         let client = if let Place::Client(client, _) = place { Some(client) } else { None };
         self.record_absence(client, span_ns);
@@ -135,12 +135,12 @@ impl Simulation {
 
     fn interrupt_some(&mut self) {
         let client = self.choose(self.mounts.len());
-        let lane = self.prng.below(self.mounts[client].seats.len());
-        let seat = &mut self.mounts[client].seats[lane];
-        let tags: Vec<u32> = seat.outstanding.keys().copied().collect();
+        let lane = self.prng.below(self.mounts[client].lanes.len());
+        let sim_lane = &mut self.mounts[client].lanes[lane];
+        let tags: Vec<u32> = sim_lane.outstanding.keys().copied().collect();
         if let Some(tag) = self.prng.pick(&tags) {
             self.calls[crate::number::narrow(u64::from(tag)) - 1].interrupted = true;
-            self.mounts[client].seats[lane].interrupts.push(tag);
+            self.mounts[client].lanes[lane].interrupts.push(tag);
             self.schedule_turn(Place::Client(client, lane));
         }
     }
@@ -164,7 +164,7 @@ impl Simulation {
     pub(crate) fn next_call(&mut self, client: usize, lane: usize) {
         let call_count = wide(self.calls.len());
         let alive = self.mounts[client].alive;
-        let busy = self.mounts[client].seats[lane].outstanding.len() >= self.plan.depth;
+        let busy = self.mounts[client].lanes[lane].outstanding.len() >= self.plan.depth;
         if !alive || self.faults_stopped || call_count >= self.plan.call_count || busy {
             return;
         }
@@ -302,8 +302,8 @@ impl Simulation {
 
     /// Whether calls on a file's bytes are under way. A frontend closes a file only after those.
     fn is_in_use(&self, client: usize, file: InodeNo) -> bool {
-        let seats = self.mounts[client].seats.iter();
-        let tags = seats.flat_map(|seat| seat.outstanding.keys());
+        let lanes = self.mounts[client].lanes.iter();
+        let tags = lanes.flat_map(|sim_lane| sim_lane.outstanding.keys());
         tags.filter_map(|tag| self.call_of(*tag)).any(|call| match call.spec {
             CallSpec::Write { inode, .. }
             | CallSpec::Read { inode, .. }

@@ -151,13 +151,13 @@ impl Simulation {
         let affected = |at: &&(SessionId, ShardId)| self.lying_disk.lost_to(**at).is_some();
         let sessions =
             self.lying_disk.committed.keys().filter(affected).map(|(session, _)| session);
-        let mut seats = sessions.filter_map(|session| self.lying_disk.client_lanes.get(session));
+        let mut lanes = sessions.filter_map(|session| self.lying_disk.client_lanes.get(session));
         // A client that was absent for too long, or that was evicted at a peer lane, starts anew.
         let silent = |client_lane: &&ClientLaneId| {
             let mount = &self.mounts[client_lane.0];
             let anew = mount.was_late || mount.evicted_ns.is_some();
             mount.alive && !anew && !self.lying_disk.alarmed.contains(*client_lane)
         };
-        seats.find(silent).copied()
+        lanes.find(silent).copied()
     }
 }

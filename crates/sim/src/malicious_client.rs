@@ -108,7 +108,7 @@ impl Simulation {
             self.malicious = Some(malicious);
             return;
         }
-        if self.server.up && !self.server.seats.is_empty() {
+        if self.server.up && !self.server.lanes.is_empty() {
             let conns: Vec<ConnId> = malicious.links.keys().copied().collect();
             match malicious.prng.pick(&conns) {
                 Some(conn) if conns.len() >= STOLEN_COUNT_MAX || !malicious.prng.one_in(4) => {
@@ -145,7 +145,7 @@ impl Simulation {
         };
         malicious.conn_count += 1;
         let conn = ConnId(CONN_FIRST + malicious.conn_count);
-        let server_lane = malicious.prng.below(self.server.seats.len());
+        let server_lane = malicious.prng.below(self.server.lanes.len());
         let (body, conn_epoch) = (hello.to_bytes(), hello.conn_epoch);
         let link = MaliciousConn { server_lane, hello: body.clone(), conn_epoch, session: None };
         self.send_forged_handshake(conn, &link, FrameKind::Hello, &body);

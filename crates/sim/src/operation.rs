@@ -32,8 +32,8 @@ impl Simulation {
         let delay_ns = self.prng.span_ns(if is_log { speeds.log_ns } else { speeds.object_ns });
         self.server.operation_count += 1;
         let (operation_no, life) = (self.server.operation_count, self.server.life);
-        let Some(seat) = self.server.seats.get_mut(lane) else { return };
-        seat.operations.insert(operation_no, operation);
+        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
+        sim_lane.operations.insert(operation_no, operation);
         self.schedule_at(self.now_ns + delay_ns, Due::Complete { lane, life, operation_no });
     }
 
@@ -42,11 +42,11 @@ impl Simulation {
         lane: usize,
         action: StoreAction,
     ) -> Option<Operation> {
-        let seat = self.server.seats.get(lane)?;
+        let sim_lane = self.server.lanes.get(lane)?;
         Some(match action {
             StoreAction::LogAppend { ticket, batch } => {
-                let batch = seat.state.arena.get(batch).to_vec();
-                if seat
+                let batch = sim_lane.state.arena.get(batch).to_vec();
+                if sim_lane
                     .operations
                     .values()
                     .any(|operation| matches!(operation, Operation::Log { .. }))
@@ -61,7 +61,8 @@ impl Simulation {
                 return None;
             }
             StoreAction::ReadRows { ticket, from, until, row_count_max } => {
-                let (from, until) = (seat.state.arena.get(from), seat.state.arena.get(until));
+                let (from, until) =
+                    (sim_lane.state.arena.get(from), sim_lane.state.arena.get(until));
                 let (from, until) = (from.to_vec(), until.to_vec());
                 Operation::ReadRows { ticket, from, until, row_count_max }
             }
@@ -73,14 +74,14 @@ impl Simulation {
         lane: usize,
         action: ObjectAction,
     ) -> Option<Operation> {
-        let seat = self.server.seats.get(lane)?;
+        let sim_lane = self.server.lanes.get(lane)?;
         Some(match action {
             ObjectAction::Read { ticket, object, object_offset, read_bytes, only_cached } => {
                 let (from, count) = (narrow(object_offset), narrow(u64::from(read_bytes)));
                 Operation::Read { ticket, object, from, count, only_cached }
             }
             ObjectAction::ReadList { ticket, object, pieces, only_cached } => {
-                let mut from = Reader::new(seat.state.arena.get(pieces));
+                let mut from = Reader::new(sim_lane.state.arena.get(pieces));
                 let pieces = std::iter::from_fn(|| from.read().ok()).collect();
                 Operation::ReadList { ticket, object, pieces, only_cached }
             }
@@ -115,7 +116,7 @@ impl Simulation {
                 Operation::Sync { ticket, object, patch_no: self.disk.patch_count() }
             }
             ObjectAction::Sums { ticket, object, ranges } => {
-                let mut ranges = Reader::new(seat.state.arena.get(ranges));
+                let mut ranges = Reader::new(sim_lane.state.arena.get(ranges));
                 let mut all = Vec::new();
                 while let Ok(SumRange { object_offset, range_bytes }) = ranges.read() {
                     all.push((narrow(object_offset), narrow(u64::from(range_bytes))));

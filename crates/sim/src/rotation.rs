@@ -69,7 +69,7 @@ impl Simulation {
         }
         let server_secrets = *server_secrets;
         if step != Step::Distribute {
-            for lane in 0..self.server.seats.len() {
+            for lane in 0..self.server.lanes.len() {
                 self.deliver(
                     Place::Server(lane),
                     Incoming::Plain(Event::Secrets(Some(server_secrets))),
@@ -86,7 +86,7 @@ impl Simulation {
 
     fn secrets_are_being_delivered(&self) -> bool {
         let is = |incoming: &Incoming| matches!(incoming, Incoming::Plain(Event::Secrets(_)));
-        self.server.seats.iter().any(|seat| seat.state.inbox.iter().any(is))
+        self.server.lanes.iter().any(|sim_lane| sim_lane.state.inbox.iter().any(is))
     }
 
     /// A client lane reads its secret file.

@@ -26,8 +26,8 @@ const CREATION: Creation = Creation {
 };
 const EIO: Errno = Errno(5);
 
-/// A server lane with its state.
-pub(crate) struct ServerSeat {
+/// The core of a server lane and its simulated surroundings.
+pub(crate) struct ServerLane {
     pub(crate) core: Lane,
     pub(crate) state: LaneState,
     pub(crate) operations: BTreeMap<u64, Operation>,
@@ -41,7 +41,7 @@ pub(crate) struct Server {
     /// Counts processes.
     pub(crate) life: u64,
     pub(crate) boot_id: u64,
-    pub(crate) seats: Vec<ServerSeat>,
+    pub(crate) lanes: Vec<ServerLane>,
     pub(crate) operation_count: u64,
     /// Which replies wait for durability in this boot.
     pub(crate) share: Share,
@@ -74,7 +74,7 @@ impl Simulation {
         let share = self.server.share;
         self.log_line(|| format!("server: boot {boot_id}, {lane_count} lanes, {share:?}"));
         for restored in restore.into_lanes(lane_count, boot_id) {
-            let lane = self.server.seats.len();
+            let lane = self.server.lanes.len();
             self.disk.new_log(self.fs, boot_id, narrow_u16(lane), lane_count);
             let mut seed = [low_u8(wide(lane)); 32];
             seed[..8].copy_from_slice(&self.prng.number().to_le_bytes());
@@ -107,7 +107,7 @@ impl Simulation {
                     ..Limits::default()
                 },
             };
-            self.server.seats.push(ServerSeat {
+            self.server.lanes.push(ServerLane {
                 core: Lane::new(config, restored),
                 state: LaneState::default(),
                 operations: BTreeMap::new(),
@@ -168,7 +168,7 @@ impl Simulation {
     fn on_recovered(&mut self, lane: usize) {
         self.log_line(|| format!("server lane {lane}: recovered"));
         self.server.recovered_count += 1;
-        if self.server.recovered_count == self.server.seats.len() {
+        if self.server.recovered_count == self.server.lanes.len() {
             self.server.share_weakest = self.server.share;
         }
     }
@@ -176,13 +176,13 @@ impl Simulation {
     /// A lane of the server takes a turn.
     pub(crate) fn server_turn(&mut self, lane: usize, events: Vec<Event>) {
         let now = self.now();
-        let Some(seat) = self.server.seats.get_mut(lane) else { return };
+        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
         let mut actions = Vec::new();
-        let mut turn = Turn { now, arena: &mut seat.state.arena, actions: &mut actions };
+        let mut turn = Turn { now, arena: &mut sim_lane.state.arena, actions: &mut actions };
         for event in events {
-            seat.core.apply(&mut turn, event);
+            sim_lane.core.apply(&mut turn, event);
         }
-        seat.core.settle(&mut turn);
+        sim_lane.core.settle(&mut turn);
         for action in actions {
             if !self.server.up {
                 return;
@@ -192,7 +192,7 @@ impl Simulation {
     }
 
     pub(crate) fn server_bulk(&mut self, lane: usize, bulk: Bulk) -> Option<Vec<u8>> {
-        let bytes = self.server.seats.get(lane)?.state.bufs.get(bulk);
+        let bytes = self.server.lanes.get(lane)?.state.bufs.get(bulk);
         if bytes.is_none() {
             self.violates(format!("server lane {lane}: a buffer is used after its release"));
         }
@@ -201,11 +201,11 @@ impl Simulation {
 
     fn on_server_action(&mut self, lane: usize, action: Action) {
         let place = Place::Server(lane);
-        let Some(seat) = self.server.seats.get_mut(lane) else { return };
+        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
         match action {
             Action::Net(action) => self.on_server_net_action(lane, action),
             Action::Peer(PeerAction::Send { to, body }) => {
-                let body = seat.state.arena.get(body).to_vec();
+                let body = sim_lane.state.arena.get(body).to_vec();
                 let from = LaneId(narrow_u16(lane));
                 self.send_to_peer(usize::from(to.0), from, body);
             }
@@ -221,18 +221,18 @@ impl Simulation {
                 self.start_operation(lane, Some(Operation::Usage { ticket }))
             }
             Action::Release { buf } => {
-                if !seat.state.bufs.release(buf) {
+                if !sim_lane.state.bufs.release(buf) {
                     self.violates(format!("server lane {lane}: a buffer is released twice"));
                 }
             }
             Action::Retain { as_buf, bulk } => {
-                if !seat.state.bufs.retain(as_buf, bulk) {
+                if !sim_lane.state.bufs.retain(as_buf, bulk) {
                     self.violates(format!("server lane {lane}: a buffer cannot be retained"));
                 }
             }
             Action::WakeAt { at } => self.schedule_wake(place, at),
             Action::Log { level, line } => {
-                let line = String::from_utf8_lossy(seat.state.arena.get(line)).into_owned();
+                let line = String::from_utf8_lossy(sim_lane.state.arena.get(line)).into_owned();
                 self.log_line(|| format!("server logs {level:?}: {line}"));
                 let lies = self.plan.faults.disk == DiskBehaviour::Lying;
                 let flipped = self.flipped.keys().any(|object| line.contains(&object.to_string()));
@@ -240,7 +240,7 @@ impl Simulation {
                     self.violates(format!("server lane {lane}: {line}"));
                 }
             }
-            Action::Stopped => seat.state.stopped = true,
+            Action::Stopped => sim_lane.state.stopped = true,
             Action::Recovered => self.on_recovered(lane),
             Action::Point(point) => self.on_point(lane, point),
             Action::ReadSecrets | Action::Kernel(_) | Action::Peer(PeerAction::Message { .. }) => {
@@ -250,10 +250,10 @@ impl Simulation {
     }
 
     fn on_server_net_action(&mut self, lane: usize, action: NetAction) {
-        let Some(seat) = self.server.seats.get_mut(lane) else { return };
+        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
         match action {
             NetAction::Send { conn, frame, bulk } => {
-                let frame = seat.state.arena.get(frame).to_vec();
+                let frame = sim_lane.state.arena.get(frame).to_vec();
                 let bulk = bulk.and_then(|bulk| self.server_bulk(lane, bulk));
                 if MaliciousClient::has(conn) {
                     return self.deliver_to_malicious_client(conn, &frame);
@@ -272,7 +272,7 @@ impl Simulation {
             // The lane that owns the socket makes no difference to this network.
             NetAction::HandOver { conn, lane: to, hello }
             | NetAction::Proxy { conn, lane: to, hello } => {
-                let hello = seat.state.arena.get(hello).to_vec();
+                let hello = sim_lane.state.arena.get(hello).to_vec();
                 let to = usize::from(to.0);
                 if let Some(known) = self.conns.get_mut(&conn) {
                     known.server_lane = to;
@@ -301,8 +301,8 @@ impl Simulation {
         if life != self.server.life {
             return;
         }
-        let Some(seat) = self.server.seats.get_mut(lane) else { return };
-        let Some(operation) = seat.operations.remove(&operation_no) else { return };
+        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
+        let Some(operation) = sim_lane.operations.remove(&operation_no) else { return };
         let failed = self.disk_fails(lane, &operation);
         let result = if failed { Err(EIO) } else { Ok(()) };
         let incoming = match operation {
@@ -434,9 +434,9 @@ impl Simulation {
             self.row_store.behind.push_back((lane, batch.to_vec()));
             self.schedule_in(self.plan.speeds.restart_ns, Due::ApplyBatch);
         }
-        let Some(seat) = self.server.seats.get_mut(lane) else { return Err(EIO) };
-        seat.space_bytes = seat.space_bytes.saturating_sub(wide(batch.len()));
-        Ok(LogSpace { space_bytes: seat.space_bytes, awaits_checkpoint: false })
+        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return Err(EIO) };
+        sim_lane.space_bytes = sim_lane.space_bytes.saturating_sub(wide(batch.len()));
+        Ok(LogSpace { space_bytes: sim_lane.space_bytes, awaits_checkpoint: false })
     }
 
     fn record_durable(&mut self, batch: &[u8]) {
@@ -454,9 +454,9 @@ impl Simulation {
         self.crash_count += 1;
         let boot_id = self.server.boot_id;
         self.server.life += 1;
-        let seats = std::mem::take(&mut self.server.seats);
-        for (lane, seat) in seats.into_iter().enumerate() {
-            for operation in seat.operations.into_values() {
+        let lanes = std::mem::take(&mut self.server.lanes);
+        for (lane, sim_lane) in lanes.into_iter().enumerate() {
+            for operation in sim_lane.operations.into_values() {
                 self.crash_operation((boot_id, narrow_u16(lane)), operation);
             }
         }

@@ -255,10 +255,12 @@ impl Simulation {
     /// The state of a lane, if its process is alive.
     pub(crate) fn lane_state(&mut self, place: Place) -> Option<&mut LaneState> {
         match place {
-            Place::Server(lane) => self.server.seats.get_mut(lane).map(|seat| &mut seat.state),
+            Place::Server(lane) => {
+                self.server.lanes.get_mut(lane).map(|sim_lane| &mut sim_lane.state)
+            }
             Place::Client(client, lane) => {
                 let mount = self.mounts.get_mut(client).filter(|mount| mount.alive)?;
-                mount.seats.get_mut(lane).map(|seat| &mut seat.state)
+                mount.lanes.get_mut(lane).map(|sim_lane| &mut sim_lane.state)
             }
         }
     }
@@ -366,16 +368,16 @@ impl Simulation {
     /// Unanswered calls of living clients.
     pub(crate) fn unanswered_count(&self) -> usize {
         let of = |mount: &Mount| -> usize {
-            mount.seats.iter().map(|seat| seat.outstanding.len()).sum::<usize>()
+            mount.lanes.iter().map(|sim_lane| sim_lane.outstanding.len()).sum::<usize>()
         };
         self.mounts.iter().filter(|mount| mount.alive).map(of).sum()
     }
 
     /// No lane has work to do, and no frame is under way to the server.
     pub(crate) fn is_quiet(&self) -> bool {
-        let idle = |seat: &crate::server::ServerSeat| {
-            let done = seat.operations.is_empty() && seat.state.inbox.is_empty();
-            done && !seat.state.turn_is_due && !seat.core.is_waiting()
+        let idle = |sim_lane: &crate::server::ServerLane| {
+            let done = sim_lane.operations.is_empty() && sim_lane.state.inbox.is_empty();
+            done && !sim_lane.state.turn_is_due && !sim_lane.core.is_waiting()
         };
         let empty = |conn: &Conn| {
             conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()
@@ -385,13 +387,13 @@ impl Simulation {
         // the server has file sizes from before writes of a peer lane that still uses the old uuid.
         let awake =
             |state: &LaneState| state.inbox.is_empty() || state.paused_until_ns <= self.now_ns;
-        let rests = |seat: &crate::clients::ClientSeat| {
-            let calm = seat.core.busy_count() == 0 && !seat.core.may_reopen();
-            calm && awake(&seat.state)
+        let rests = |sim_lane: &crate::clients::ClientLane| {
+            let calm = sim_lane.core.busy_count() == 0 && !sim_lane.core.may_reopen();
+            calm && awake(&sim_lane.state)
         };
-        let done = |mount: &Mount| mount.seats.iter().all(rests);
+        let done = |mount: &Mount| mount.lanes.iter().all(rests);
         let clients_done = self.mounts.iter().filter(|mount| mount.alive).all(done);
-        let server_done = self.server.up && self.server.seats.iter().all(idle);
+        let server_done = self.server.up && self.server.lanes.iter().all(idle);
         clients_done && server_done && self.conns.values().all(empty)
     }
 

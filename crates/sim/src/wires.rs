@@ -12,7 +12,7 @@ impl Simulation {
     /// Completes a client lane's attempt to connect.
     pub(crate) fn connect(&mut self, client: usize, lane: usize, life: u64, ticket: Ticket) {
         let place = Place::Client(client, lane);
-        if life != self.life(place) || self.mounts[client].seats.len() <= lane {
+        if life != self.life(place) || self.mounts[client].lanes.len() <= lane {
             return;
         }
         let partitioned = self.mounts[client].partitioned_until_ns > self.now_ns;
@@ -24,7 +24,7 @@ impl Simulation {
         }
         self.conn_count += 1;
         let conn = ConnId(self.conn_count);
-        let lane_count = self.server.seats.len();
+        let lane_count = self.server.lanes.len();
         let slow = |simulation: &mut Self| {
             if simulation.prng.one_in(6) { 1 + simulation.prng.number() % 12 } else { 1 }
         };
