@@ -276,8 +276,8 @@ impl Client {
         if !self.servers.link(link_index).is_some_and(Link::is_up) {
             return Err(ProtocolError::Kind);
         }
-        let note: CommitNotification<'_> = message(turn.arena.get(body))?;
-        for row in note.rows.iter() {
+        let notification: CommitNotification<'_> = message(turn.arena.get(body))?;
+        for row in notification.rows.iter() {
             let session_index =
                 self.servers.session_index(row.shard).ok_or(ProtocolError::Route)?;
             if self.servers.is_at_server(row.shard, link_index) {

@@ -1,5 +1,5 @@
 //! Commit notifications: a client that holds redo tokens and sends no further request learns from a
-//! Note frame when it may drop them. The timer runs only while a session is due a notification, so
+//! CommitNotification frame when it may drop them. The timer runs only while a session is due a notification, so
 //! an idle server stays idle.
 
 use crate::Lane;
@@ -40,11 +40,11 @@ impl Lane {
         self.stats.reply_gating.commit_notification_count += 1;
         let mut bytes = Vec::new();
         rows.iter().for_each(|row| row.encode(&mut Writer::new(&mut bytes)));
-        let note =
+        let notification =
             CommitNotification { rows: List::new(u32::try_from(rows.len()).unwrap_or(0), &bytes) };
-        let frame = turn
-            .arena
-            .write(|out| Header::CommitNotification.encode(out, None, |to| note.encode(to)));
+        let frame = turn.arena.write(|out| {
+            Header::CommitNotification.encode(out, None, |to| notification.encode(to))
+        });
         turn.act(NetAction::Send { conn, frame, bulk: None });
     }
 }

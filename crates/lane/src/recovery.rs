@@ -90,7 +90,7 @@ pub(crate) struct Recovery {
     /// No client is evicted before this time.
     grace_until: Mono,
     reminded: bool,
-    /// The runtime has been told that recovery is over.
+    /// The end of recovery has been reported to the runtime.
     reported: bool,
 }
 

@@ -37,7 +37,7 @@ impl Lane {
         }
         self.stats.recovery.lost_durable_count += 1;
         let line = format!(
-            "a client was told that {shard} is durable up to {known}, but here it is up to \
+            "a reply said that {shard} is durable up to {known}, but here it is up to \
              {committed}: the disk under the store has lost data \
              that it had reported durable, or this is not the store it was"
         );

@@ -45,7 +45,7 @@ pub(crate) struct Txns {
     decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
     /// As participant: the locked or prepared parts.
     parts: BTreeMap<(ShardId, TxnId), Part>,
-    /// Transactions whose coordinator cannot tell their outcome any more.
+    /// Transactions whose coordinator does not know their outcome any more.
     in_doubt: BTreeSet<TxnId>,
     /// Time-outs of prepared parts and of Prepare phases, by time, and the time of each.
     time_outs: BTreeSet<(Mono, TimeOut)>,

@@ -29,7 +29,7 @@ const REPETITION_COUNT: usize = 15;
 const REQUEST_COUNT: u64 = 400_000;
 
 /// A lane and the turn it is driven with.
-struct Rig {
+struct Harness {
     lane: Lane,
     arena: Arena,
     actions: Vec<Action>,
@@ -39,7 +39,7 @@ struct Rig {
 }
 
 fn main() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let mut shard = Shard::new(ShardId::meta(0), MADE);
     shard.start_term(Term(1));
     shard.end_grace();
@@ -48,8 +48,8 @@ fn main() {
         let mut direct = Vec::new();
         let mut through = Vec::new();
         for _ in 0..REPETITION_COUNT {
-            direct.push(direct_ns(&mut shard, rig.session, rig.boot_id));
-            through.push(rig.through_ns(per_turn));
+            direct.push(direct_ns(&mut shard, harness.session, harness.boot_id));
+            through.push(harness.through_ns(per_turn));
         }
         let (direct_ns, through_ns) = (median(&mut direct), median(&mut through));
         let overhead_ns = through_ns - direct_ns;
@@ -142,7 +142,7 @@ fn direct_ns(shard: &mut Shard, session: SessionId, boot_id: u64) -> f64 {
     start.elapsed().as_nanos() as f64 / REQUEST_COUNT as f64
 }
 
-impl Rig {
+impl Harness {
     fn new() -> Self {
         let secret = Secret::new([3; 32]);
         let config = Config {
@@ -161,7 +161,7 @@ impl Rig {
             affinity: lane::Affinity::Object,
         };
         let restored = Restore::new(SHARDS, MADE).into_lanes(1, 1).pop().unwrap();
-        let mut rig = Self {
+        let mut harness = Self {
             lane: Lane::new(config, restored),
             arena: Arena::new(),
             actions: Vec::new(),
@@ -169,8 +169,8 @@ impl Rig {
             boot_id: 0,
             now_ns: 1,
         };
-        rig.greet(&secret);
-        rig
+        harness.greet(&secret);
+        harness
     }
 
     /// Hello, Challenge, Proof, Welcome.

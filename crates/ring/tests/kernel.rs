@@ -246,7 +246,7 @@ fn exercise(way: Way, before: Before) {
     }
     drop(file);
 
-    let askers: Vec<_> = (0..8)
+    let readers: Vec<_> = (0..8)
         .map(|_| {
             let path = path.clone();
             std::thread::spawn(move || {
@@ -254,7 +254,7 @@ fn exercise(way: Way, before: Before) {
             })
         })
         .collect();
-    askers.into_iter().for_each(|asker| asker.join().unwrap());
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
 
     // Unmounted from outside: the lanes notice it and end.
     unmount(dir.path(), false).unwrap();

@@ -72,10 +72,10 @@ impl LyingDisk {
                 self.on_reply(client_lane, &reply)
             }
             Ok((Header::CommitNotification, body)) => {
-                let Ok(note) = CommitNotification::decode_all(body) else { return Ok(()) };
+                let Ok(notification) = CommitNotification::decode_all(body) else { return Ok(()) };
                 let ours = self.client_lanes.iter().filter(|(_, known)| **known == client_lane);
                 let sessions: Vec<SessionId> = ours.map(|(session, _)| *session).collect();
-                for row in note.rows.iter() {
+                for row in notification.rows.iter() {
                     for session in &sessions {
                         self.note_committed((*session, row.shard), row.committed);
                     }

@@ -119,7 +119,7 @@ impl Tree {
     ) -> Result<InodeNo, String> {
         let inode = effect.inode.ok_or("the reply names no inode")?;
         if self.nodes.contains_key(&inode) {
-            return Err(format!("inode {inode} is given out twice"));
+            return Err(format!("inode {inode} is assigned twice"));
         }
         self.enter((parent, name), inode)?;
         if kind == FileKind::Directory {

@@ -106,13 +106,13 @@ impl Tap {
                 self.on_committed((reply.session, reply.shard), reply.committed);
             }
             Ok((Header::CommitNotification, body)) => {
-                let (Some(session), Ok(note)) =
+                let (Some(session), Ok(notification)) =
                     (self.sessions.get(&conn).copied(), CommitNotification::decode_all(body))
                 else {
                     return self
                         .violates(format!("a commit notification without a session on {conn:?}"));
                 };
-                for row in note.rows.iter() {
+                for row in notification.rows.iter() {
                     self.on_committed((session, row.shard), row.committed);
                 }
             }

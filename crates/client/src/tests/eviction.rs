@@ -365,7 +365,7 @@ fn a_leaving_client_reports_no_loss() {
     let mut harness = Harness::new(1);
     harness.answers_recovery = false;
     let request = changed(&mut harness, 1, 5);
-    harness.note(&request, &[(FILE.shard(), 5)]);
+    harness.notify_commit(&request, &[(FILE.shard(), 5)]);
     harness.call(2, Call::Goodbye);
     assert_eq!(harness.take().head.op, Op::Goodbye);
     harness.restart();
@@ -400,7 +400,7 @@ fn a_store_that_lost_durable_changes_stops_everything() {
     harness.answers_recovery = false;
     changed(&mut harness, 1, 5);
     let request = changed(&mut harness, 2, 6);
-    harness.note(&request, &[(FILE.shard(), 5)]);
+    harness.notify_commit(&request, &[(FILE.shard(), 5)]);
     harness.call(3, chmod(FILE));
     harness.restart();
     let resume = harness.take();

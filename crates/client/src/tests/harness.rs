@@ -339,7 +339,7 @@ impl Harness {
     }
 
     /// Sends a commit notification on the connection of `request`.
-    pub(super) fn note(&mut self, request: &ReceivedRequest, rows: &[(ShardId, u64)]) {
+    pub(super) fn notify_commit(&mut self, request: &ReceivedRequest, rows: &[(ShardId, u64)]) {
         self.note_on(request.conn, rows);
     }
 
@@ -351,8 +351,8 @@ impl Harness {
         }
         let rows = List::new(u32::try_from(rows.len()).unwrap(), &encoded);
         let mut frame = Vec::new();
-        let note = CommitNotification { rows }.to_bytes();
-        Header::CommitNotification.encode(&mut frame, None, |to| to.put(&note));
+        let notification = CommitNotification { rows }.to_bytes();
+        Header::CommitNotification.encode(&mut frame, None, |to| to.put(&notification));
         self.frame(conn, frame, None);
     }
 

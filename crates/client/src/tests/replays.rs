@@ -109,7 +109,7 @@ fn a_new_boot_gets_the_changes_it_lacks_in_order_and_then_the_rest() {
     assert_eq!(harness.client.counters().replay_count, 2);
     assert_eq!(harness.client.counters().stray_reply_count, 0);
     assert!(harness.client.replay_bytes() > 0, "a replay is retained until it is durable");
-    harness.note(&fresh, &[(FILE.shard(), 9)]);
+    harness.notify_commit(&fresh, &[(FILE.shard(), 9)]);
     assert_eq!(harness.client.replay_bytes(), 0);
 }
 
@@ -121,9 +121,9 @@ fn durable_changes_are_dropped() {
     let reply = Reply { committed: Transno(6), ..harness.reply(&request) };
     harness.send(request.conn, reply, &entry(), None);
     assert!(harness.client.replay_bytes() > 0);
-    harness.note(&request, &[(InodeNo((1 << 48) | 1).shard(), 99)]);
+    harness.notify_commit(&request, &[(InodeNo((1 << 48) | 1).shard(), 99)]);
     assert!(harness.client.replay_bytes() > 0, "that was another shard");
-    harness.note(&request, &[(InodeNo((1 << 48) | 1).shard(), 99), (FILE.shard(), 7)]);
+    harness.notify_commit(&request, &[(InodeNo((1 << 48) | 1).shard(), 99), (FILE.shard(), 7)]);
     assert_eq!(harness.client.replay_bytes(), 0);
     harness.restart();
     let resume = harness.take();

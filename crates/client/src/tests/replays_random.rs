@@ -154,7 +154,7 @@ impl Model {
     }
 
     /// Makes changes durable and sends a commit notification on this connection.
-    fn note(&mut self, conn: ConnId) {
+    fn notify_commit(&mut self, conn: ConnId) {
         let Some(lane) = self.harness.lane_of(conn) else { return };
         let map = self.harness.shape.map.clone();
         let mut rows = Vec::new();
@@ -222,7 +222,7 @@ fn run(seed: u64) -> (u64, u64) {
             32..36 => {
                 let conn = model.harness.requests.front().map(|request| request.conn);
                 if let Some(conn) = conn {
-                    model.note(conn);
+                    model.notify_commit(conn);
                 }
             }
             36 => model.harness.hang_up(),

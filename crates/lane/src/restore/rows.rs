@@ -81,7 +81,7 @@ impl Loading {
             }
             Row::Evicted { client, boot_id } => {
                 let evicted = ClientChange::Evicted { client, boot_id };
-                self.note(ShardId::meta(0), &Change::Client(evicted))
+                self.replay_change(ShardId::meta(0), &Change::Client(evicted))
             }
             Row::EvictedLast { boot_id } => {
                 self.restore.evicted_last = boot_id;
@@ -91,19 +91,19 @@ impl Loading {
                 self.restore.recovered.insert(shard, transno);
                 Ok(())
             }
-            Row::VbrFailed { client } => {
-                self.note(ShardId::meta(0), &Change::Client(ClientChange::VbrFailed { client }))
-            }
+            Row::VbrFailed { client } => self.replay_change(
+                ShardId::meta(0),
+                &Change::Client(ClientChange::VbrFailed { client }),
+            ),
             Row::Prepared { shard, txn, transno, part } => {
                 let prepared = Change::Txn(TxnChange::Prepared { txn, part: Bytes(part) });
                 self.feed((shard, transno), Origin::Internal, &prepared.to_bytes())
             }
-            Row::Decided { txn, shards } => {
-                self.note(txn.coordinator, &Change::Txn(TxnChange::Decided { txn, shards }))
-            }
+            Row::Decided { txn, shards } => self
+                .replay_change(txn.coordinator, &Change::Txn(TxnChange::Decided { txn, shards })),
             Row::Export(export) => {
                 let put = ExportChange::Put(export);
-                self.note(ShardId::meta(0), &Change::Export(put))
+                self.replay_change(ShardId::meta(0), &Change::Export(put))
             }
             Row::Store(_) | Row::Log { .. } => Ok(()),
         }
@@ -147,7 +147,7 @@ impl Loading {
     /// [`Fault`] when they do not fit together.
     pub fn finish(mut self) -> Result<Restore, Fault> {
         for (shard, session) in core::mem::take(&mut self.away) {
-            self.note(shard, &Change::Client(ClientChange::SessionAway { session }))?;
+            self.replay_change(shard, &Change::Client(ClientChange::SessionAway { session }))?;
         }
         Ok(self.restore)
     }
@@ -157,7 +157,7 @@ impl Loading {
         self.restore.metas[usize::from(inode.shard().index())].load(row)
     }
 
-    fn note(&mut self, shard: ShardId, change: &Change<'_>) -> Result<(), Fault> {
+    fn replay_change(&mut self, shard: ShardId, change: &Change<'_>) -> Result<(), Fault> {
         self.feed((shard, Transno(0)), Origin::Internal, &change.to_bytes())
     }
 

@@ -15,7 +15,7 @@ type Shown<'a> = Option<(u8, &'a str)>;
 /// Connects with a certificate; returns the server's last frame.
 fn send_handshake(
     server: &mut TestServer,
-    who: &HelloFields,
+    fields: &HelloFields,
     shown: Shown<'_>,
 ) -> Result<SessionId, RefusalReason> {
     let conn = server.connect();
@@ -23,16 +23,16 @@ fn send_handshake(
         Some(shown) => server.certify(conn, CHANNEL, shown),
         None => server.seal(conn, CHANNEL),
     }
-    prove(server, conn, who, &CHANNEL)
+    prove(server, conn, fields, &CHANNEL)
 }
 
 fn prove(
     server: &mut TestServer,
     conn: interface::ConnId,
-    who: &HelloFields,
+    fields: &HelloFields,
     channel: &Channel,
 ) -> Result<SessionId, RefusalReason> {
-    let hello = who.hello(&Secret::certified());
+    let hello = fields.hello(&Secret::certified());
     server.send(conn, handshake(FrameKind::Hello, &hello), None);
     server.run();
     let (kind, body) = greeted(&server.take(conn));
@@ -55,7 +55,7 @@ fn prove(
     }
 }
 
-fn who(export: &'static str, purpose: Purpose) -> HelloFields {
+fn fields(export: &'static str, purpose: Purpose) -> HelloFields {
     HelloFields { export, purpose, credential: Credential::Certificate, ..HelloFields::new(1) }
 }
 
@@ -77,7 +77,7 @@ fn a_certificate_opens_what_it_names() {
         ("lanefs:export/guests", "guests", Purpose::Administer, no),
         ("https://guests/", "guests", Purpose::Use, no),
     ]) {
-        let found = send_handshake(&mut server, &who(export, purpose), Some((key, uri)));
+        let found = send_handshake(&mut server, &fields(export, purpose), Some((key, uri)));
         assert_eq!(found.map(drop), answer, "{uri} for {export:?}, {purpose:?}");
     }
 }
@@ -85,11 +85,11 @@ fn a_certificate_opens_what_it_names() {
 #[test]
 fn a_hello_that_claims_a_certificate_without_one_is_refused() {
     let mut server = TestServer::started(3, 1);
-    let who = who("guests", Purpose::Use);
-    assert_eq!(send_handshake(&mut server, &who, None), Err(RefusalReason::NotCertified));
+    let fields = fields("guests", Purpose::Use);
+    assert_eq!(send_handshake(&mut server, &fields, None), Err(RefusalReason::NotCertified));
     // The channel of a plain connection is public.
     let conn = server.connect();
-    assert_eq!(prove(&mut server, conn, &who, &PLAIN), Err(RefusalReason::NotCertified));
+    assert_eq!(prove(&mut server, conn, &fields, &PLAIN), Err(RefusalReason::NotCertified));
 }
 
 #[test]
@@ -97,8 +97,8 @@ fn a_certificate_does_not_replace_the_secret() {
     let mut server = TestServer::started(4, 1);
     let conn = server.connect();
     server.certify(conn, CHANNEL, (1, "lanefs:store"));
-    let who = HelloFields { export: "guests", ..HelloFields::new(1) };
-    let hello = who.hello(&server.secret);
+    let fields = HelloFields { export: "guests", ..HelloFields::new(1) };
+    let hello = fields.hello(&server.secret);
     server.send(conn, handshake(FrameKind::Hello, &hello), None);
     server.run();
     let (_, body) = greeted(&server.take(conn));
@@ -113,11 +113,12 @@ fn a_certificate_does_not_replace_the_secret() {
 #[test]
 fn two_certificates_are_two_clients_and_a_renewed_one_is_the_same_client() {
     let mut server = TestServer::started(5, 1);
-    let who = |conn_epoch| HelloFields { conn_epoch, ..who("guests", Purpose::Use) };
-    let first = send_handshake(&mut server, &who(1), Some((1, "lanefs:export/guests"))).unwrap();
+    let fields = |conn_epoch| HelloFields { conn_epoch, ..fields("guests", Purpose::Use) };
+    let first = send_handshake(&mut server, &fields(1), Some((1, "lanefs:export/guests"))).unwrap();
     // The same uuid and URI, another key.
-    let second = send_handshake(&mut server, &who(1), Some((2, "lanefs:export/guests"))).unwrap();
+    let second =
+        send_handshake(&mut server, &fields(1), Some((2, "lanefs:export/guests"))).unwrap();
     assert_ne!(first, second);
-    let renewed = send_handshake(&mut server, &who(2), Some((1, "lanefs:store"))).unwrap();
+    let renewed = send_handshake(&mut server, &fields(2), Some((1, "lanefs:store"))).unwrap();
     assert_eq!(first, renewed);
 }

@@ -9,13 +9,13 @@ use wire::{
 };
 
 /// One client with a connection to every lane, and two files with objects at one data shard.
-struct Rig {
+struct Harness {
     server: TestServer,
     peers: Vec<Peer>,
     shard: ShardId,
     inode_count: u64,
     /// Replies that may be lost, with what was sent: the client keeps them.
-    kept: Vec<(Request, &'static [u8], Option<ReceivedReply>)>,
+    retained: Vec<(Request, &'static [u8], Option<ReceivedReply>)>,
 }
 
 const LOSSY: u64 = crate::test_server::Delivery::LOSSY_SEED_MIN;
@@ -23,14 +23,14 @@ const WARM: &[u8] = b"warm";
 const LAST: &[u8] = b"last";
 
 fn connect(server: &mut TestServer, conn_epoch: u32) -> Vec<Peer> {
-    let who = |lane| HelloFields {
+    let fields = |lane| HelloFields {
         server_lane: lane,
         client_lane: lane,
         conn_epoch,
         ..HelloFields::new(1)
     };
     let lanes = (0..server.lane_count()).map(LaneId);
-    lanes.map(|lane| Peer::new(server, &who(lane))).collect()
+    lanes.map(|lane| Peer::new(server, &fields(lane))).collect()
 }
 
 fn write_body(inode: InodeNo) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn write_body(inode: InodeNo) -> Vec<u8> {
     Write { inode, file_offset: 0, append: false, clears }.to_bytes()
 }
 
-impl Rig {
+impl Harness {
     fn new(seed: u64, lane_count: u16) -> Self {
         let mut server = TestServer::started(seed, lane_count);
         server.log_slowness = 4;
@@ -59,21 +59,21 @@ impl Rig {
         let files = [first.1, second.1];
         let inode_count =
             (0..usize::from(lane_count)).map(|lane| server.lane(lane).inode_count()).sum();
-        let mut rig = Self { server, peers, shard, inode_count, kept: Vec::new() };
+        let mut harness = Self { server, peers, shard, inode_count, retained: Vec::new() };
         for inode in files {
-            rig.send(Op::Write, shard, &write_body(inode), Some(WARM));
-            rig.server.run();
-            rig.listen();
-            assert_eq!(rig.kept.pop().unwrap().2.unwrap().head.status, Status::Ok);
+            harness.send(Op::Write, shard, &write_body(inode), Some(WARM));
+            harness.server.run();
+            harness.listen();
+            assert_eq!(harness.retained.pop().unwrap().2.unwrap().head.status, Status::Ok);
         }
-        rig.server.pass_ms(1_000);
-        rig.server.run();
+        harness.server.pass_ms(1_000);
+        harness.server.run();
         for inode in files {
-            rig.send(Op::Write, shard, &write_body(inode), Some(LAST));
+            harness.send(Op::Write, shard, &write_body(inode), Some(LAST));
         }
         let unlink = Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name(first.0) };
-        rig.send(Op::Unlink, InodeNo::ROOT.shard(), &unlink.to_bytes(), None);
-        rig
+        harness.send(Op::Unlink, InodeNo::ROOT.shard(), &unlink.to_bytes(), None);
+        harness
     }
 
     fn peer(&mut self, shard: ShardId) -> &mut Peer {
@@ -81,20 +81,20 @@ impl Rig {
     }
 
     fn send(&mut self, op: Op, shard: ShardId, body: &[u8], bulk: Option<&'static [u8]>) {
-        let slot = 1 + self.kept.len() as u16;
+        let slot = 1 + self.retained.len() as u16;
         let peer = self.peer(shard);
         let mut head = peer.head(op, shard, slot);
         head.ack_xid = Xid(head.xid.0 - 1);
         let lane = usize::from(self.server.map.lane(shard).0);
         self.peers[lane].send(&mut self.server, &head, body, bulk);
-        self.kept.push((head, bulk.unwrap_or_default(), None));
+        self.retained.push((head, bulk.unwrap_or_default(), None));
     }
 
     /// Takes in the replies that came.
     fn listen(&mut self) {
-        let Self { server, peers, kept, .. } = self;
+        let Self { server, peers, retained, .. } = self;
         for got in peers.iter().flat_map(|peer| peer.replies(server)) {
-            let of = kept
+            let of = retained
                 .iter_mut()
                 .find(|(head, ..)| (head.shard, head.xid) == (got.head.shard, got.head.xid));
             of.unwrap().2 = Some(got);
@@ -141,7 +141,7 @@ impl Rig {
     /// Brings back what a shard may have lost.
     fn replay(&mut self, shard: ShardId) {
         let lane = usize::from(self.server.map.lane(shard).0);
-        for (head, bulk, got) in self.kept.iter().filter(|(head, ..)| head.shard == shard) {
+        for (head, bulk, got) in self.retained.iter().filter(|(head, ..)| head.shard == shard) {
             let Some(got) = got.as_ref().filter(|got| !got.token.is_empty()) else { continue };
             let (flags, transno) = (request_flag::REPLAY, got.head.transno);
             let head = Request { flags, transno, conn_epoch: 2, ..*head };
@@ -168,12 +168,12 @@ fn no_crash_leaves_an_object_without_its_inode() {
     for lane_count in 1..=2 {
         for seed in [0, 1, 2, 3, 4, LOSSY, LOSSY + 1] {
             for count in 0.. {
-                let mut rig = Rig::new(seed, lane_count);
-                let goes_on = rig.steps(count);
-                rig.die_and_recover();
-                let has_inode = rig.inode_count() == rig.inode_count;
+                let mut harness = Harness::new(seed, lane_count);
+                let goes_on = harness.steps(count);
+                harness.die_and_recover();
+                let has_inode = harness.inode_count() == harness.inode_count;
                 let at = alloc::format!("{lane_count} lanes, seed {seed}, {count} steps");
-                assert_eq!(rig.server.object_count(), 1 + usize::from(has_inode), "{at}");
+                assert_eq!(harness.server.object_count(), 1 + usize::from(has_inode), "{at}");
                 (gone_count, kept_count) =
                     (gone_count + usize::from(!has_inode), kept_count + usize::from(has_inode));
                 if !goes_on {

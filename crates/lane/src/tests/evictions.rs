@@ -10,8 +10,9 @@ const LOSSY: u64 = crate::test_server::Delivery::LOSSY_SEED_MIN;
 fn comes(server: &mut TestServer, client: u8, boot_id_last: u64) -> Result<(), RefusalReason> {
     let mut all = (0..server.lane_count()).map(|lane| {
         let (server_lane, conn_epoch) = (LaneId(lane), 5);
-        let who = HelloFields { server_lane, conn_epoch, boot_id_last, ..HelloFields::new(client) };
-        let (conn, welcome) = send_handshake(server, &who);
+        let fields =
+            HelloFields { server_lane, conn_epoch, boot_id_last, ..HelloFields::new(client) };
+        let (conn, welcome) = send_handshake(server, &fields);
         server.cut(conn);
         server.run();
         welcome.map(drop).map_err(|Refusal { reason }| reason)

@@ -6,7 +6,8 @@
 //! listing or the bytes of a file that all slots append to.
 
 use super::peer::{
-    HelloFields, Peer, ROOT, ReceivedReply, create, got, greeted, handshake, name, noted, request,
+    HelloFields, Peer, ROOT, ReceivedReply, commit_rows, create, got, greeted, handshake, name,
+    request,
 };
 use crate::test_server::TestServer;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -23,9 +24,9 @@ use wire::{
 
 const LOSSY: u64 = crate::test_server::Delivery::LOSSY_SEED_MIN;
 
-fn proof_of(server: &TestServer, who: &HelloFields, challenge: &Challenge) -> [u8; 32] {
+fn proof_of(server: &TestServer, fields: &HelloFields, challenge: &Challenge) -> [u8; 32] {
     let (nonce, channel) = (&challenge.nonce, &PLAIN);
-    server.secret.client_proof(Proven { hello: &who.hello(&server.secret), nonce, channel })
+    server.secret.client_proof(Proven { hello: &fields.hello(&server.secret), nonce, channel })
 }
 
 /// A request without a reply yet.
@@ -81,15 +82,15 @@ enum ReplayState {
 struct Part {
     boot_id: u64,
     course: ReplayState,
-    kept: BTreeMap<u64, RetainedReply>,
+    retained: BTreeMap<u64, RetainedReply>,
     /// Highest own transaction that was reported durable.
     known_committed: u64,
 }
 
 impl Part {
     fn record_committed(&mut self, committed: u64) {
-        let rest = self.kept.split_off(&(committed + 1));
-        let pruned = core::mem::replace(&mut self.kept, rest);
+        let rest = self.retained.split_off(&(committed + 1));
+        let pruned = core::mem::replace(&mut self.retained, rest);
         let last = pruned.last_key_value().map_or(0, |(last, _)| *last);
         self.known_committed = self.known_committed.max(last);
     }
@@ -250,9 +251,9 @@ impl Run {
         for shard in shards {
             let lane = self.server.map.lane(shard);
             let client = &mut self.clients[index];
-            let Some((conn, who, stage)) = client.links.get(&lane.0).cloned() else {
+            let Some((conn, fields, stage)) = client.links.get(&lane.0).cloned() else {
                 client.conn_epoch += 1;
-                let who = HelloFields {
+                let fields = HelloFields {
                     server_lane: lane,
                     conn_epoch: client.conn_epoch,
                     ..HelloFields::new(client.number)
@@ -260,17 +261,17 @@ impl Run {
                 let conn = self.server.connect();
                 self.server.send(
                     conn,
-                    handshake(FrameKind::Hello, &who.hello(&self.server.secret)),
+                    handshake(FrameKind::Hello, &fields.hello(&self.server.secret)),
                     None,
                 );
-                client.links.insert(lane.0, (conn, who, Stage::Hello));
+                client.links.insert(lane.0, (conn, fields, Stage::Hello));
                 continue;
             };
             let Stage::Open(session) = stage else { continue };
             if self.server.is_closed(conn) {
                 continue; // What came over it is taken in first.
             }
-            if !self.resume(index, shard, (conn, session, who.conn_epoch)) {
+            if !self.resume(index, shard, (conn, session, fields.conn_epoch)) {
                 continue;
             }
             let client = &mut self.clients[index];
@@ -280,7 +281,7 @@ impl Run {
                 }
                 client.parts.entry(shard).or_default().boot_id = boot_id;
                 owed.head.session = session;
-                owed.head.conn_epoch = who.conn_epoch;
+                owed.head.conn_epoch = fields.conn_epoch;
                 owed.head.flags = if owed.sent.is_some() { request_flag::RESENT } else { 0 };
                 owed.sent = Some(conn);
                 let map_epoch = self.server.map.epoch();
@@ -309,7 +310,7 @@ impl Run {
             part.course = ReplayState::Resuming(conn);
             client.xid += 1;
             let known_committed = wire::Transno(part.known_committed);
-            let replay_count = part.kept.len() as u32;
+            let replay_count = part.retained.len() as u32;
             let head = Request {
                 session,
                 shard,
@@ -329,27 +330,27 @@ impl Run {
         let resumed = wire::Resumed::decode_all(&got.body).unwrap();
         let client = &mut self.clients[index];
         let lane = self.server.map.lane(shard);
-        let (conn, who, _) = client.links[&lane.0].clone();
+        let (conn, fields, _) = client.links[&lane.0].clone();
         let part = client.parts.get_mut(&shard).unwrap();
         assert!(resumed.committed.0 >= part.known_committed, "reported durability holds");
         part.record_committed(resumed.committed.0);
-        assert!(part.kept.is_empty() || resumed.recovering, "no client is late here");
+        assert!(part.retained.is_empty() || resumed.recovering, "no client is late here");
         part.course = ReplayState::Replaying(conn);
-        for (transno, kept) in &part.kept {
+        for (transno, retained) in &part.retained {
             let head = Request {
-                conn_epoch: who.conn_epoch,
+                conn_epoch: fields.conn_epoch,
                 flags: request_flag::REPLAY,
                 transno: wire::Transno(*transno),
                 map_epoch: self.server.map.epoch(),
-                ..kept.head
+                ..retained.head
             };
-            let frame = request(&head, &kept.replay, kept.bulk.as_deref());
-            self.server.send(conn, frame, kept.bulk.clone());
+            let frame = request(&head, &retained.replay, retained.bulk.as_deref());
+            self.server.send(conn, frame, retained.bulk.clone());
         }
         client.xid += 1;
         let session = got.head.session;
         let xid = Xid(client.xid);
-        let conn_epoch = who.conn_epoch;
+        let conn_epoch = fields.conn_epoch;
         let map_epoch = self.server.map.epoch();
         let done = Request::of(Op::ReplayDone);
         let head = Request { session, shard, conn_epoch, xid, map_epoch, ..done };
@@ -360,10 +361,10 @@ impl Run {
     /// Applies the frames received.
     fn receive(&mut self, index: usize) {
         let links = self.clients[index].links.clone();
-        for (lane, (conn, who, mut stage)) in links {
+        for (lane, (conn, fields, mut stage)) in links {
             for received in self.server.take(conn) {
                 if matches!(stage, Stage::Open(_)) {
-                    match noted(&received) {
+                    match commit_rows(&received) {
                         Some(rows) => self.on_note(index, &rows),
                         None => self.on_reply(index, conn, got(received)),
                     }
@@ -374,7 +375,7 @@ impl Run {
                 match kind {
                     FrameKind::Challenge => {
                         let challenge = Challenge::decode_all(&body).unwrap();
-                        let proof = proof_of(&self.server, &who, &challenge);
+                        let proof = proof_of(&self.server, &fields, &challenge);
                         let proof = handshake(FrameKind::Proof, &Proof { proof }.to_bytes());
                         self.server.send(conn, proof, None);
                         link.2 = Stage::Proof;
@@ -435,7 +436,7 @@ impl Run {
             let (reply, token) = (wire::Bytes(&got.body), wire::Bytes(&got.token));
             let replay = wire::Replay { reply, token }.to_bytes();
             let (head, bulk) = (owed.head, owed.bulk);
-            part.kept.insert(transno.0, RetainedReply { head, replay, bulk });
+            part.retained.insert(transno.0, RetainedReply { head, replay, bulk });
             self.token_count += 1;
         }
         part.record_committed(committed.0);
@@ -543,10 +544,11 @@ impl Drop for Run {
 /// A peer with a new uuid, at the lane of a shard.
 fn visitor(server: &mut TestServer, shard: ShardId) -> Peer {
     let number = 100 + server.rng.usize(..100) as u8;
-    let mut who = HelloFields { server_lane: server.map.lane(shard), ..HelloFields::new(number) };
-    who.conn_epoch = 1 + server.boot_id as u32;
-    who.client_lane = LaneId(server.now.mono.0 as u16);
-    let peer = Peer::new(server, &who);
+    let mut fields =
+        HelloFields { server_lane: server.map.lane(shard), ..HelloFields::new(number) };
+    fields.conn_epoch = 1 + server.boot_id as u32;
+    fields.client_lane = LaneId(server.now.mono.0 as u16);
+    let peer = Peer::new(server, &fields);
     server.run();
     peer
 }
@@ -698,12 +700,12 @@ fn a_resend_of_a_running_request_moves_its_reply_to_the_new_connection() {
     server.run_turns_only(0);
     assert!(server.lane(0).commit.is_in_flight());
     // The handshake, without letting the log end.
-    let who = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
+    let fields = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
     let conn = server.connect();
-    server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
+    server.send(conn, handshake(FrameKind::Hello, &fields.hello(&server.secret)), None);
     server.run_turns_only(0);
     let challenge = Challenge::decode_all(&greeted(&server.take(conn)).1).unwrap();
-    let proof = Proof { proof: proof_of(&server, &who, &challenge) };
+    let proof = Proof { proof: proof_of(&server, &fields, &challenge) };
     server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     server.run_turns_only(0);
     server.take(conn);

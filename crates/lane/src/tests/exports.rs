@@ -15,10 +15,10 @@ struct Client {
 }
 
 impl Client {
-    fn new(server: &mut TestServer, who: &HelloFields) -> Self {
+    fn new(server: &mut TestServer, fields: &HelloFields) -> Self {
         let lanes = (0..server.lane_count()).map(LaneId);
-        let peers =
-            lanes.map(|server_lane| Peer::new(server, &HelloFields { server_lane, ..who.clone() }));
+        let peers = lanes
+            .map(|server_lane| Peer::new(server, &HelloFields { server_lane, ..fields.clone() }));
         Self { peers: peers.collect() }
     }
 
@@ -500,10 +500,10 @@ fn a_connection_bound_to_an_export_does_not_administer() {
     let store = server.secret;
     server.secret = store.of_export(b"in", 77);
     let credential = Credential::Export;
-    let who = |export| HelloFields { export, credential, ..HelloFields::new(4) };
-    let (_, welcome) = send_handshake(server, &who("in"));
+    let fields = |export| HelloFields { export, credential, ..HelloFields::new(4) };
+    let (_, welcome) = send_handshake(server, &fields("in"));
     assert_eq!(welcome.unwrap().root, inside);
-    let administers = HelloFields { purpose: Purpose::Administer, ..who("in") };
+    let administers = HelloFields { purpose: Purpose::Administer, ..fields("in") };
     assert_eq!(
         send_handshake(server, &administers).1.unwrap_err().reason,
         RefusalReason::WrongSecret

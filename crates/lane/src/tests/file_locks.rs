@@ -27,7 +27,7 @@ fn waits(wait_id: u64, ask: SetLock) -> SetLock {
 
 /// A client lane with its connections to server lanes.
 struct Client {
-    who: HelloFields,
+    fields: HelloFields,
     peers: Vec<Peer>,
     grants: Vec<(u64, Status)>,
     replies: Vec<ReceivedReply>,
@@ -38,23 +38,23 @@ impl Client {
         Self::of(server, HelloFields::new(number))
     }
 
-    fn of(server: &mut TestServer, who: HelloFields) -> Self {
+    fn of(server: &mut TestServer, fields: HelloFields) -> Self {
         let lanes = 0..server.lane_count();
         let peers = lanes.map(|lane| {
             let mut peer =
-                Peer::new(server, &HelloFields { server_lane: LaneId(lane), ..who.clone() });
-            peer.xid = u64::from(who.conn_epoch) << 32;
+                Peer::new(server, &HelloFields { server_lane: LaneId(lane), ..fields.clone() });
+            peer.xid = u64::from(fields.conn_epoch) << 32;
             peer
         });
         let peers = peers.collect();
-        Self { who, peers, grants: Vec::new(), replies: Vec::new() }
+        Self { fields, peers, grants: Vec::new(), replies: Vec::new() }
     }
 
     /// The same client reconnects.
     fn again(&mut self, server: &mut TestServer) {
-        let who = HelloFields { conn_epoch: self.who.conn_epoch + 1, ..self.who.clone() };
+        let fields = HelloFields { conn_epoch: self.fields.conn_epoch + 1, ..self.fields.clone() };
         let grants = core::mem::take(&mut self.grants);
-        *self = Self { grants, ..Self::of(server, who) };
+        *self = Self { grants, ..Self::of(server, fields) };
     }
 
     fn peer(&mut self, server: &TestServer, shard: ShardId) -> &mut Peer {
@@ -157,7 +157,7 @@ fn a_late_duplicate_of_a_lock_request_changes_nothing() {
     server.cut(one.peers[0].conn);
     server.run();
     one.again(&mut server);
-    let conn_epoch = one.who.conn_epoch;
+    let conn_epoch = one.fields.conn_epoch;
     let resent = Request { conn_epoch, flags: request_flag::RESENT, ..head };
     one.send(&mut server, &resent, &lock.to_bytes());
     server.run();
@@ -218,8 +218,8 @@ fn the_expired_locks_of_a_client_are_granted_to_waiters() {
         }
         // No client wants the other lock, which may be at another lane.
         one.again(&mut server);
-        let kept = if lane_count == 1 { waits_first } else { false };
-        let status = if kept { Status::Again } else { Status::Ok };
+        let conflicts = lane_count == 1 && waits_first;
+        let status = if conflicts { Status::Again } else { Status::Ok };
         assert_eq!(one.relock(&mut server, file(0), 1), status);
         assert_eq!(one.relock(&mut server, file(1), 1), Status::Again);
         server.pass_ms(server.limits.client_absent_ms);
@@ -244,7 +244,7 @@ fn a_successor_finds_the_locks_free() {
             }
             server.run();
         }
-        let predecessor = one.who.client;
+        let predecessor = one.fields.client;
         let mut next = Client::of(&mut server, HelloFields { predecessor, ..HelloFields::new(3) });
         assert_eq!(other.grants(&mut server), [(9, Status::Ok)]);
         assert_eq!(next.set(&mut server, ask(file(0), 3, WRITE)), Ok(true));

@@ -1,6 +1,6 @@
 //! Reply gating: which replies wait for which changes, and what they carry if they do not.
 
-use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, create, name, noted};
+use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, commit_rows, create, name};
 use crate::Share;
 use crate::acknowledgements::Acknowledger;
 use crate::test_server::TestServer;
@@ -11,12 +11,12 @@ use wire::{
 };
 
 /// Clients with durable sessions, and a log whose appends end on demand.
-struct Rig {
+struct Harness {
     server: TestServer,
     peers: Vec<Peer>,
 }
 
-impl Rig {
+impl Harness {
     fn new(share: Share) -> Self {
         let mut server = TestServer::new(41);
         server.limits.share = share;
@@ -32,31 +32,31 @@ impl Rig {
     /// Sends a request and lets the lane take turns; no log append ends.
     fn ask<'a>(
         &mut self,
-        who: usize,
+        client: usize,
         (op, slot): (Op, u16),
         body: &impl Wire<'a>,
     ) -> Option<ReceivedReply> {
-        self.ask_head(who, (op, slot), body, |_| {})
+        self.ask_head(client, (op, slot), body, |_| {})
     }
 
     fn ask_head<'a>(
         &mut self,
-        who: usize,
+        client: usize,
         (op, slot): (Op, u16),
         body: &impl Wire<'a>,
         change: impl FnOnce(&mut Request),
     ) -> Option<ReceivedReply> {
-        let mut head = self.peers[who].head(op, InodeNo::ROOT.shard(), slot);
+        let mut head = self.peers[client].head(op, InodeNo::ROOT.shard(), slot);
         change(&mut head);
-        self.peers[who].send(&mut self.server, &head, &body.to_bytes(), None);
+        self.peers[client].send(&mut self.server, &head, &body.to_bytes(), None);
         self.server.run_turns_only(0);
-        self.peers[who].replies(&mut self.server).pop()
+        self.peers[client].replies(&mut self.server).pop()
     }
 
-    fn mkdir(&mut self, who: usize, slot: u16, text: &str) -> InodeNo {
+    fn mkdir(&mut self, client: usize, slot: u16, text: &str) -> InodeNo {
         let body =
             Mkdir { caller: ROOT, parent: InodeNo::ROOT, name: name(text), mode: 0o777, umask: 0 };
-        let got = self.ask(who, (Op::Mkdir, slot), &body).expect("answered at once");
+        let got = self.ask(client, (Op::Mkdir, slot), &body).expect("answered at once");
         wire::Entry::decode_all(&got.body).unwrap().attr.inode
     }
 
@@ -71,9 +71,9 @@ impl Rig {
     }
 
     /// Ends the append; deferred replies arrive.
-    fn land(&mut self, who: usize) -> ReceivedReply {
+    fn land(&mut self, client: usize) -> ReceivedReply {
         self.server.run();
-        let mut replies = self.peers[who].replies(&mut self.server);
+        let mut replies = self.peers[client].replies(&mut self.server);
         assert_eq!(replies.len(), 1, "what waited came");
         let got = replies.remove(0);
         assert_eq!(got.head.status, Status::Ok);
@@ -102,21 +102,21 @@ fn unlink(parent: InodeNo, text: &str) -> Unlink<'_> {
 #[test]
 fn creates_in_one_directory_do_not_depend_on_each_other() {
     for share in Share::ALL {
-        let mut rig = Rig::new(share);
-        let before = rig.server.counters(0);
+        let mut harness = Harness::new(share);
+        let before = harness.server.counters(0);
         for slot in 1..=16 {
-            for who in 0..3 {
-                let text = alloc::format!("f{who}-{slot}");
-                let got = rig.ask(who, (Op::Create, slot), &create(&text)).unwrap();
+            for client in 0..3 {
+                let text = alloc::format!("f{client}-{slot}");
+                let got = harness.ask(client, (Op::Create, slot), &create(&text)).unwrap();
                 assert_eq!(got.head.flags, reply_flag::TOKEN);
                 assert!(got.head.committed < got.head.transno);
             }
         }
-        let after = rig.server.counters(0);
+        let after = harness.server.counters(0);
         assert_eq!(after.deferred_count, before.deferred_count);
         assert_eq!(after.reply_gating.token_count, before.reply_gating.token_count + 48);
-        rig.server.run();
-        let batches = rig.server.counters(0).batch_count - before.batch_count;
+        harness.server.run();
+        let batches = harness.server.counters(0).batch_count - before.batch_count;
         assert_eq!(batches, 2, "the one that was in flight and one for all the rest");
     }
 }
@@ -126,134 +126,134 @@ fn creates_in_one_directory_do_not_depend_on_each_other() {
 fn a_session_is_durable_before_its_first_reply() {
     let mut server = TestServer::started(42, 1);
     let peer = Peer::new(&mut server, &HelloFields::new(1));
-    let mut rig = Rig { server, peers: alloc::vec![peer] };
+    let mut harness = Harness { server, peers: alloc::vec![peer] };
     for slot in 1..=3 {
         let text = alloc::format!("f{slot}");
-        assert!(rig.ask(0, (Op::Create, slot), &create(&text)).is_none());
+        assert!(harness.ask(0, (Op::Create, slot), &create(&text)).is_none());
     }
-    assert_eq!(rig.held(), [0, 0, 0, 3]);
-    rig.server.run();
-    assert_eq!(rig.peers[0].replies(&mut rig.server).len(), 3);
+    assert_eq!(harness.held(), [0, 0, 0, 3]);
+    harness.server.run();
+    assert_eq!(harness.peers[0].replies(&mut harness.server).len(), 3);
 }
 
 /// S16, the reply's half.
 #[test]
 fn a_reply_depends_on_an_own_change_until_its_reply_is_received() {
     for received in [false, true] {
-        let mut rig = Rig::new(Share::Write);
-        let dir = rig.mkdir(0, 1, "d");
-        let xid = rig.peers[0].xid;
-        let got = rig.ask_head(0, (Op::Create, 2), &within(dir, "f"), |head| {
+        let mut harness = Harness::new(Share::Write);
+        let dir = harness.mkdir(0, 1, "d");
+        let xid = harness.peers[0].xid;
+        let got = harness.ask_head(0, (Op::Create, 2), &within(dir, "f"), |head| {
             head.ack_xid = Xid(if received { xid } else { xid - 1 });
         });
         assert_eq!(got.is_some(), received);
-        assert_eq!(rig.held()[0], u64::from(!received));
+        assert_eq!(harness.held()[0], u64::from(!received));
         if !received {
-            rig.land(0);
+            harness.land(0);
         }
     }
     // Reuse of the slot acknowledges it as well.
-    let mut rig = Rig::new(Share::Write);
-    let dir = rig.mkdir(0, 1, "d");
-    assert!(rig.ask(0, (Op::Create, 1), &within(dir, "f")).is_none(), "it depends on itself");
+    let mut harness = Harness::new(Share::Write);
+    let dir = harness.mkdir(0, 1, "d");
+    assert!(harness.ask(0, (Op::Create, 1), &within(dir, "f")).is_none(), "it depends on itself");
 }
 
 /// So does a read.
 #[test]
 fn a_read_acknowledges_received_replies() {
     for received in [false, true] {
-        let mut rig = Rig::new(Share::Write);
-        let dir = rig.mkdir(0, 1, "d");
-        let xid = rig.peers[0].xid;
+        let mut harness = Harness::new(Share::Write);
+        let dir = harness.mkdir(0, 1, "d");
+        let xid = harness.peers[0].xid;
         let lookup = Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
-        let looked = rig.ask_head(0, (Op::Lookup, 0), &lookup, |head| {
+        let looked = harness.ask_head(0, (Op::Lookup, 0), &lookup, |head| {
             head.ack_xid = Xid(if received { xid } else { xid - 1 });
         });
         assert!(looked.is_some());
         let old = |head: &mut Request| head.ack_xid = Xid(xid - 1);
-        let got = rig.ask_head(0, (Op::Create, 2), &within(dir, "f"), old);
+        let got = harness.ask_head(0, (Op::Create, 2), &within(dir, "f"), old);
         assert_eq!(got.is_some(), received);
     }
 }
 
 #[test]
 fn a_change_in_another_clients_new_directory_waits() {
-    let mut rig = Rig::new(Share::Write);
-    let dir = rig.mkdir(0, 1, "d");
-    assert!(rig.ask(1, (Op::Create, 1), &within(dir, "f")).is_none());
-    assert_eq!(rig.held()[1], 1);
-    rig.land(1);
+    let mut harness = Harness::new(Share::Write);
+    let dir = harness.mkdir(0, 1, "d");
+    assert!(harness.ask(1, (Op::Create, 1), &within(dir, "f")).is_none());
+    assert_eq!(harness.held()[1], 1);
+    harness.land(1);
     // So does opening another client's new file.
-    let got = rig.ask(0, (Op::Create, 2), &create("g")).unwrap();
+    let got = harness.ask(0, (Op::Create, 2), &create("g")).unwrap();
     let inode = wire::Created::decode_all(&got.body).unwrap().attr.inode;
     let handle = Handle { id: HandleId(1), open_for: OpenFor::Read };
     let open = wire::Open { caller: ROOT, inode, handle };
-    assert!(rig.ask(1, (Op::Open, 1), &open).is_none());
-    assert_eq!(rig.held()[1], 2);
-    rig.land(1);
+    assert!(harness.ask(1, (Op::Open, 1), &open).is_none());
+    assert_eq!(harness.held()[1], 2);
+    harness.land(1);
 }
 
 #[test]
 fn a_removed_name_is_a_dependency() {
-    let mut rig = Rig::new(Share::Write);
-    assert!(rig.ask(0, (Op::Unlink, 1), &unlink(InodeNo::ROOT, "warm0")).is_some());
-    assert!(rig.ask(1, (Op::Create, 1), &create("warm0")).is_none());
-    assert_eq!(rig.held()[1], 1);
-    rig.land(1);
+    let mut harness = Harness::new(Share::Write);
+    assert!(harness.ask(0, (Op::Unlink, 1), &unlink(InodeNo::ROOT, "warm0")).is_some());
+    assert!(harness.ask(1, (Op::Create, 1), &create("warm0")).is_none());
+    assert_eq!(harness.held()[1], 1);
+    harness.land(1);
 }
 
 #[test]
 fn attributes_and_entries_of_a_directory_are_independent() {
-    let mut rig = Rig::new(Share::Write);
-    assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
-    assert!(rig.ask(1, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_some());
-    assert!(rig.ask(0, (Op::Create, 2), &create("b")).is_some());
-    assert!(rig.ask(2, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_none(), "the second waits");
-    assert_eq!(rig.held()[..2], [0, 1]);
+    let mut harness = Harness::new(Share::Write);
+    assert!(harness.ask(0, (Op::Create, 1), &create("a")).is_some());
+    assert!(harness.ask(1, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_some());
+    assert!(harness.ask(0, (Op::Create, 2), &create("b")).is_some());
+    assert!(harness.ask(2, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_none(), "the second waits");
+    assert_eq!(harness.held()[..2], [0, 1]);
 }
 
 /// The last change of the entries is the client's own; the one before is another client's.
 #[test]
 fn removing_a_directory_depends_on_all_changes_in_it() {
-    let mut rig = Rig::new(Share::Write);
-    let dir = rig.mkdir(0, 1, "d");
+    let mut harness = Harness::new(Share::Write);
+    let dir = harness.mkdir(0, 1, "d");
     let rmdir = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
-    for who in [0, 1] {
-        let body = within(dir, if who == 0 { "own" } else { "foreign" });
+    for client in [0, 1] {
+        let body = within(dir, if client == 0 { "own" } else { "foreign" });
         let head = |head: &mut Request| head.ack_xid = Xid(head.xid.0 - 1);
-        rig.ask_head(who, (Op::Create, 2), &body, head);
+        harness.ask_head(client, (Op::Create, 2), &body, head);
     }
-    rig.server.run();
-    rig.peers.iter().for_each(|peer| drop(peer.replies(&mut rig.server)));
+    harness.server.run();
+    harness.peers.iter().for_each(|peer| drop(peer.replies(&mut harness.server)));
     let acked = |head: &mut Request| head.ack_xid = Xid(head.xid.0 - 1);
     // Something is in flight, so that the rest is in one batch.
-    assert!(rig.ask(2, (Op::Create, 1), &create("z")).is_some());
-    assert!(rig.ask_head(1, (Op::Unlink, 3), &unlink(dir, "foreign"), acked).is_some());
-    assert!(rig.ask_head(0, (Op::Unlink, 3), &unlink(dir, "own"), acked).is_some());
-    let before = rig.held();
-    assert!(rig.ask_head(0, (Op::Rmdir, 4), &rmdir, acked).is_none());
-    assert_eq!(rig.held()[1], before[1] + 1, "a foreign change before the own last one");
-    rig.land(0);
+    assert!(harness.ask(2, (Op::Create, 1), &create("z")).is_some());
+    assert!(harness.ask_head(1, (Op::Unlink, 3), &unlink(dir, "foreign"), acked).is_some());
+    assert!(harness.ask_head(0, (Op::Unlink, 3), &unlink(dir, "own"), acked).is_some());
+    let before = harness.held();
+    assert!(harness.ask_head(0, (Op::Rmdir, 4), &rmdir, acked).is_none());
+    assert_eq!(harness.held()[1], before[1] + 1, "a foreign change before the own last one");
+    harness.land(0);
 }
 
 /// A reply before the last received one is missing.
 #[test]
 fn own_entries_are_received_when_all_of_them_are() {
     for missing in [false, true] {
-        let mut rig = Rig::new(Share::Write);
-        let dir = rig.mkdir(0, 1, "d");
+        let mut harness = Harness::new(Share::Write);
+        let dir = harness.mkdir(0, 1, "d");
         for (slot, text) in [(2, "a"), (3, "b")] {
-            rig.ask(0, (Op::Create, slot), &within(dir, text));
+            harness.ask(0, (Op::Create, slot), &within(dir, text));
         }
-        rig.server.run();
-        rig.peers[0].replies(&mut rig.server);
-        let first = rig.peers[0].xid + 1;
-        assert!(rig.ask(2, (Op::Create, 1), &create("z")).is_some());
+        harness.server.run();
+        harness.peers[0].replies(&mut harness.server);
+        let first = harness.peers[0].xid + 1;
+        assert!(harness.ask(2, (Op::Create, 1), &create("z")).is_some());
         let old = |head: &mut Request| head.ack_xid = Xid(first - 1);
-        assert!(rig.ask_head(0, (Op::Unlink, 4), &unlink(dir, "a"), old).is_some());
-        assert!(rig.ask_head(0, (Op::Unlink, 5), &unlink(dir, "b"), old).is_some());
+        assert!(harness.ask_head(0, (Op::Unlink, 4), &unlink(dir, "a"), old).is_some());
+        assert!(harness.ask_head(0, (Op::Unlink, 5), &unlink(dir, "b"), old).is_some());
         let rmdir = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
-        let got = rig.ask_head(0, (Op::Rmdir, 6), &rmdir, |head| {
+        let got = harness.ask_head(0, (Op::Rmdir, 6), &rmdir, |head| {
             head.ack_xid = Xid(first - 1);
             head.sack = if missing { 0b10 } else { 0b11 };
         });
@@ -264,18 +264,18 @@ fn own_entries_are_received_when_all_of_them_are() {
 #[test]
 fn a_strict_read_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
-        let mut rig = Rig::new(share);
-        assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
+        let mut harness = Harness::new(share);
+        assert!(harness.ask(0, (Op::Create, 1), &create("a")).is_some());
         let strict = share == Share::Strict;
         let lookup = Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name("a") };
-        assert_eq!(rig.ask(1, (Op::Lookup, 0), &lookup).is_none(), strict);
-        let exists = rig.ask(2, (Op::Create, 1), &create("a"));
+        assert_eq!(harness.ask(1, (Op::Lookup, 0), &lookup).is_none(), strict);
+        let exists = harness.ask(2, (Op::Create, 1), &create("a"));
         assert_eq!(exists.is_none(), strict);
         let other = Lookup { name: name("warm1"), ..lookup };
-        assert!(rig.ask(1, (Op::Lookup, 0), &other).is_none() == strict, "the same directory");
-        assert_eq!(rig.held()[2], if strict { 3 } else { 0 });
-        rig.server.run();
-        assert_eq!(rig.peers[1].replies(&mut rig.server).len(), if strict { 2 } else { 0 });
+        assert!(harness.ask(1, (Op::Lookup, 0), &other).is_none() == strict, "the same directory");
+        assert_eq!(harness.held()[2], if strict { 3 } else { 0 });
+        harness.server.run();
+        assert_eq!(harness.peers[1].replies(&mut harness.server).len(), if strict { 2 } else { 0 });
     }
 }
 
@@ -284,8 +284,8 @@ fn a_strict_read_hides_changes_that_may_be_lost() {
 fn a_strict_search_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
         for pattern in [b"a", b"z"] {
-            let mut rig = Rig::new(share);
-            assert!(rig.ask(0, (Op::Create, 1), &create("a")).is_some());
+            let mut harness = Harness::new(share);
+            assert!(harness.ask(0, (Op::Create, 1), &create("a")).is_some());
             let find = Find {
                 caller: ROOT,
                 inode: InodeNo::ROOT,
@@ -295,7 +295,7 @@ fn a_strict_search_hides_changes_that_may_be_lost() {
                 directories: false,
                 predicate: Predicate { name: Pattern::new(pattern).ok(), ..Predicate::ANY },
             };
-            let waits = rig.ask(1, (Op::Find, 0), &find).is_none();
+            let waits = harness.ask(1, (Op::Find, 0), &find).is_none();
             assert_eq!(waits, share == Share::Strict);
         }
     }
@@ -305,138 +305,144 @@ fn a_strict_search_hides_changes_that_may_be_lost() {
 #[test]
 fn a_strict_listing_hides_changes_that_may_be_lost() {
     for share in [Share::Write, Share::Strict] {
-        let mut rig = Rig::new(share);
-        let dir = rig.mkdir(0, 1, "d");
-        rig.server.run();
-        assert!(rig.ask(0, (Op::Create, 2), &within(dir, "a")).is_some());
+        let mut harness = Harness::new(share);
+        let dir = harness.mkdir(0, 1, "d");
+        harness.server.run();
+        assert!(harness.ask(0, (Op::Create, 2), &within(dir, "a")).is_some());
         let strict = share == Share::Strict;
         let rmdir = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
-        assert_eq!(rig.ask(1, (Op::Rmdir, 1), &rmdir).is_none(), strict);
+        assert_eq!(harness.ask(1, (Op::Rmdir, 1), &rmdir).is_none(), strict);
         let lookup = Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
-        assert_eq!(rig.ask(2, (Op::Lookup, 0), &lookup).is_none(), strict);
+        assert_eq!(harness.ask(2, (Op::Lookup, 0), &lookup).is_none(), strict);
     }
 }
 
 #[test]
 fn with_sharing_off_a_reply_waits_for_changes_whose_reply_may_be_lost() {
     for received in [false, true] {
-        let mut rig = Rig::new(Share::Off);
-        assert!(rig.ask(0, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_some());
-        let xid = rig.peers[0].xid;
-        assert!(rig.ask(2, (Op::Create, 1), &create("a")).is_some());
-        let got = rig.ask_head(0, (Op::Create, 2), &create("b"), |head| {
+        let mut harness = Harness::new(Share::Off);
+        assert!(harness.ask(0, (Op::Setattr, 1), &chmod(InodeNo::ROOT)).is_some());
+        let xid = harness.peers[0].xid;
+        assert!(harness.ask(2, (Op::Create, 1), &create("a")).is_some());
+        let got = harness.ask_head(0, (Op::Create, 2), &create("b"), |head| {
             head.ack_xid = Xid(if received { xid } else { xid - 1 });
         });
         assert!(got.is_some());
-        let got = rig.ask(1, (Op::Setattr, 1), &chmod(InodeNo::ROOT));
+        let got = harness.ask(1, (Op::Setattr, 1), &chmod(InodeNo::ROOT));
         assert_eq!(got.is_some(), received);
     }
 }
 
 #[test]
 fn a_synchronous_request_waits_for_the_disk() {
-    let mut rig = Rig::new(Share::Write);
-    let got = rig.ask_head(0, (Op::Create, 1), &create("a"), |head| {
+    let mut harness = Harness::new(Share::Write);
+    let got = harness.ask_head(0, (Op::Create, 1), &create("a"), |head| {
         head.flags = request_flag::SYNC;
     });
     assert!(got.is_none());
-    let got = rig.land(0);
+    let got = harness.land(0);
     assert!(got.head.committed >= got.head.transno);
     assert!(got.token.is_empty());
-    let synced = rig.ask(0, (Op::Sync, 0), &[0_u8; 0]);
+    let synced = harness.ask(0, (Op::Sync, 0), &[0_u8; 0]);
     assert!(synced.is_some(), "everything is durable");
-    assert!(rig.ask(0, (Op::Create, 1), &create("b")).is_some());
-    assert!(rig.ask(1, (Op::Sync, 0), &[0_u8; 0]).is_none());
-    assert_eq!(rig.held()[3], 5, "three first records, a synchronous create, a sync");
-    rig.server.run();
-    assert_eq!(rig.peers[1].replies(&mut rig.server)[0].head.flags, reply_flag::GATED);
+    assert!(harness.ask(0, (Op::Create, 1), &create("b")).is_some());
+    assert!(harness.ask(1, (Op::Sync, 0), &[0_u8; 0]).is_none());
+    assert_eq!(harness.held()[3], 5, "three first records, a synchronous create, a sync");
+    harness.server.run();
+    assert_eq!(harness.peers[1].replies(&mut harness.server)[0].head.flags, reply_flag::GATED);
 }
 
 /// A reply may leave when its dependency is durable, though its own change is not.
 #[test]
 fn a_deferred_reply_leaves_with_the_batch_that_it_depends_on() {
-    let mut rig = Rig::new(Share::Write);
-    let dir = rig.mkdir(0, 1, "d"); // In flight.
-    assert!(rig.ask(1, (Op::Create, 1), &within(dir, "f")).is_none()); // In the open batch.
-    rig.server.land_log(0);
-    rig.server.run_turns_only(0);
-    let got = rig.peers[1].replies(&mut rig.server).pop().unwrap();
+    let mut harness = Harness::new(Share::Write);
+    let dir = harness.mkdir(0, 1, "d"); // In flight.
+    assert!(harness.ask(1, (Op::Create, 1), &within(dir, "f")).is_none()); // In the open batch.
+    harness.server.land_log(0);
+    harness.server.run_turns_only(0);
+    let got = harness.peers[1].replies(&mut harness.server).pop().unwrap();
     assert_eq!(got.head.flags, reply_flag::GATED | reply_flag::TOKEN);
     assert!(got.head.committed < got.head.transno);
 }
 
 #[test]
 fn an_idle_client_gets_a_commit_notification() {
-    let mut rig = Rig::new(Share::Write);
-    let got = rig.ask(0, (Op::Create, 1), &create("a")).unwrap();
-    rig.server.run();
-    assert!(rig.server.take(rig.peers[0].conn).is_empty());
-    rig.server.pass_ms(100);
-    rig.server.run();
-    let received = rig.server.take(rig.peers[0].conn);
-    let rows = noted(&received[0]).unwrap();
+    let mut harness = Harness::new(Share::Write);
+    let got = harness.ask(0, (Op::Create, 1), &create("a")).unwrap();
+    harness.server.run();
+    assert!(harness.server.take(harness.peers[0].conn).is_empty());
+    harness.server.pass_ms(100);
+    harness.server.run();
+    let received = harness.server.take(harness.peers[0].conn);
+    let rows = commit_rows(&received[0]).unwrap();
     assert_eq!((received.len(), rows.len()), (1, 1));
     assert_eq!((rows[0].shard, rows[0].committed), (got.head.shard, got.head.transno));
-    let wake_count = rig.server.wake_count;
+    let wake_count = harness.server.wake_count;
     for _ in 0..10 {
-        rig.server.pass_ms(100);
-        rig.server.run();
+        harness.server.pass_ms(100);
+        harness.server.run();
     }
-    assert!(rig.server.take(rig.peers[0].conn).is_empty());
-    assert_eq!(rig.server.wake_count, wake_count, "an idle server stays idle");
-    assert_eq!(rig.server.counters(0).reply_gating.commit_notification_count, 1);
+    assert!(harness.server.take(harness.peers[0].conn).is_empty());
+    assert_eq!(harness.server.wake_count, wake_count, "an idle server stays idle");
+    assert_eq!(harness.server.counters(0).reply_gating.commit_notification_count, 1);
 }
 
 /// The reply to a resend waits until the executed change is durable.
 #[test]
 fn the_reply_to_a_resend_waits_until_the_change_is_durable() {
-    let mut rig = Rig::new(Share::Write);
-    let head = rig.peers[0].head(Op::Create, InodeNo::ROOT.shard(), 1);
+    let mut harness = Harness::new(Share::Write);
+    let head = harness.peers[0].head(Op::Create, InodeNo::ROOT.shard(), 1);
     for again in [false, true] {
-        rig.peers[0].send(&mut rig.server, &head, &create("a").to_bytes(), None);
-        rig.server.run_turns_only(0);
-        assert_eq!(rig.peers[0].replies(&mut rig.server).is_empty(), again);
+        harness.peers[0].send(&mut harness.server, &head, &create("a").to_bytes(), None);
+        harness.server.run_turns_only(0);
+        assert_eq!(harness.peers[0].replies(&mut harness.server).is_empty(), again);
     }
-    rig.land(0);
+    harness.land(0);
 }
 
 #[test]
 fn a_write_depends_on_the_size_flag_that_another_open_set() {
-    let mut rig = Rig::new(Share::Write);
-    let file = rig.peers[0].create(&mut rig.server, "file");
+    let mut harness = Harness::new(Share::Write);
+    let file = harness.peers[0].create(&mut harness.server, "file");
     let open = |number| wire::Open {
         caller: ROOT,
         inode: file,
         handle: Handle { id: HandleId(number), open_for: OpenFor::Write },
     };
-    assert!(rig.ask(0, (Op::Open, 1), &open(1)).is_none(), "the flag is its own change");
-    assert!(rig.ask(0, (Op::Open, 2), &open(2)).is_none(), "the flag may be lost with its client");
-    rig.server.run();
-    assert_eq!(rig.peers[0].replies(&mut rig.server).len(), 2);
+    assert!(harness.ask(0, (Op::Open, 1), &open(1)).is_none(), "the flag is its own change");
+    assert!(
+        harness.ask(0, (Op::Open, 2), &open(2)).is_none(),
+        "the flag may be lost with its client"
+    );
+    harness.server.run();
+    assert_eq!(harness.peers[0].replies(&mut harness.server).len(), 2);
 }
 
 /// A batch is safe when all required members have acknowledged it, not when the local flush has.
 #[test]
 fn a_reply_waits_for_the_slowest_member_and_independent_ones_do_not() {
-    let mut rig = Rig::new(Share::Write);
+    let mut harness = Harness::new(Share::Write);
     let slow = Acknowledger(1);
-    rig.server.lane_mut(0).commit.require(slow);
-    rig.mkdir(0, 1, "d");
+    harness.server.lane_mut(0).commit.require(slow);
+    harness.mkdir(0, 1, "d");
     let body = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
-    assert!(rig.ask(1, (Op::Rmdir, 1), &body).is_none(), "it depends on the mkdir");
-    rig.server.run();
-    assert!(rig.peers[1].replies(&mut rig.server).is_empty(), "flushed, but not acknowledged");
-    let before = rig.held();
-    let got = rig.ask(2, (Op::Create, 1), &create("independent")).expect("answered at once");
-    assert_eq!((got.head.flags, rig.held()), (reply_flag::TOKEN, before));
-    let commit = &mut rig.server.lane_mut(0).commit;
+    assert!(harness.ask(1, (Op::Rmdir, 1), &body).is_none(), "it depends on the mkdir");
+    harness.server.run();
+    assert!(
+        harness.peers[1].replies(&mut harness.server).is_empty(),
+        "flushed, but not acknowledged"
+    );
+    let before = harness.held();
+    let got = harness.ask(2, (Op::Create, 1), &create("independent")).expect("answered at once");
+    assert_eq!((got.head.flags, harness.held()), (reply_flag::TOKEN, before));
+    let commit = &mut harness.server.lane_mut(0).commit;
     let (sealed_no, safe_no) = (commit.sealed_no(), commit.safe());
     assert!(safe_no < sealed_no, "the slow member delays it");
     commit.acknowledge(slow, sealed_no);
     assert!(commit.safe() > safe_no);
-    rig.server.event(0, interface::Event::Tick);
-    rig.server.run_turns_only(0);
-    let got = rig.peers[1].replies(&mut rig.server).pop().expect("released");
+    harness.server.event(0, interface::Event::Tick);
+    harness.server.run_turns_only(0);
+    let got = harness.peers[1].replies(&mut harness.server).pop().expect("released");
     assert_eq!(got.head.status, Status::Ok);
     assert!(got.head.flags & reply_flag::GATED != 0);
 }

@@ -19,12 +19,12 @@ fn refused(answer: Result<wire::Welcome, Refusal>) -> RefusalReason {
 fn a_connection_is_handed_to_the_lane_that_its_hello_names() {
     let mut server = TestServer::started(1, 3);
     for lane in 0..7 {
-        let who = HelloFields {
+        let fields = HelloFields {
             server_lane: LaneId(lane),
             client_lane: LaneId(lane),
             ..HelloFields::new(1)
         };
-        let (conn, welcome) = send_handshake(&mut server, &who);
+        let (conn, welcome) = send_handshake(&mut server, &fields);
         let welcome = welcome.unwrap();
         assert_eq!(welcome.lane, LaneId(lane % 3));
         assert_eq!(server.lane_of(conn), usize::from(lane % 3));
@@ -44,8 +44,8 @@ fn places(affinity: Affinity) -> Vec<(u8, usize, usize)> {
     for client in 1..9 {
         for lane in 0..4 {
             let (server_lane, client_lane) = (LaneId(lane), LaneId(lane));
-            let who = HelloFields { server_lane, client_lane, ..HelloFields::new(client) };
-            let (conn, welcome) = send_handshake(&mut server, &who);
+            let fields = HelloFields { server_lane, client_lane, ..HelloFields::new(client) };
+            let (conn, welcome) = send_handshake(&mut server, &fields);
             assert_eq!(welcome.unwrap().lane, LaneId(lane), "the owner answers");
             assert_eq!(server.lane_of(conn), usize::from(lane));
             found.push((client, server.proxy_of(conn), server.lane_of(conn)));
@@ -81,9 +81,9 @@ fn random_affinity_spreads_sockets_over_all_lanes() {
 #[test]
 fn a_wrong_secret_is_refused() {
     let mut server = TestServer::started(2, 1);
-    let who = HelloFields::new(1);
+    let fields = HelloFields::new(1);
     let conn = server.connect();
-    server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
+    server.send(conn, handshake(FrameKind::Hello, &fields.hello(&server.secret)), None);
     server.run();
     assert!(!server.is_admitted(conn));
     server.take(conn);
@@ -100,14 +100,14 @@ fn a_wrong_secret_is_refused() {
 /// The server's answer on a TLS connection to a proof for this channel.
 fn answer_to_proof_of(channel: &Channel) -> FrameKind {
     let mut server = TestServer::started(2, 1);
-    let who = HelloFields::new(1);
+    let fields = HelloFields::new(1);
     let conn = server.connect();
     server.seal(conn, [9; 32]);
-    server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
+    server.send(conn, handshake(FrameKind::Hello, &fields.hello(&server.secret)), None);
     server.run();
     let (_, challenge) = greeted(&server.take(conn));
     let challenge = Challenge::decode_all(&challenge).unwrap();
-    let hello = who.hello(&server.secret);
+    let hello = fields.hello(&server.secret);
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &[9; 32] };
     assert!(server.secret.server_proven(proven, &challenge.proof));
     let proof = Proof { proof: server.secret.client_proof(Proven { channel, ..proven }) };
@@ -141,12 +141,12 @@ fn an_unauthenticated_client_cannot_probe_for_exports() {
     let mut server = TestServer::started(3, 1);
     let store = server.secret;
     for export in ["guests", "own", "nothing", ""] {
-        let who =
+        let fields =
             HelloFields { export, credential: wire::Credential::Export, ..HelloFields::new(1) };
         let conn = server.connect();
         // A client with the store's secret can derive that of an export which is not defined.
         let secret = store.of_export(export.as_bytes(), 0);
-        let hello = who.hello(&secret);
+        let hello = fields.hello(&secret);
         server.send(conn, handshake(FrameKind::Hello, &hello), None);
         server.run();
         let (kind, body) = greeted(&server.take(conn));

@@ -83,10 +83,10 @@ pub(crate) fn greeted(received: &[ReceivedRequest]) -> (FrameKind, Vec<u8>) {
 /// Connects with the right secret; returns the server's last frame.
 pub(crate) fn send_handshake(
     server: &mut TestServer,
-    who: &HelloFields,
+    fields: &HelloFields,
 ) -> (ConnId, Result<Welcome, Refusal>) {
     let conn = server.connect();
-    server.send(conn, handshake(FrameKind::Hello, &who.hello(&server.secret)), None);
+    server.send(conn, handshake(FrameKind::Hello, &fields.hello(&server.secret)), None);
     server.run();
     let (kind, body) = greeted(&server.take(conn));
     if kind == FrameKind::Refusal {
@@ -94,7 +94,7 @@ pub(crate) fn send_handshake(
     }
     assert_eq!(kind, FrameKind::Challenge);
     let challenge = Challenge::decode_all(&body).unwrap();
-    let hello = who.hello(&server.secret);
+    let hello = fields.hello(&server.secret);
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
     assert!(server.secret.server_proven(proven, &challenge.proof));
     let proof = Proof { proof: server.secret.client_proof(proven) };
@@ -128,11 +128,11 @@ pub(crate) struct ReceivedReply {
 }
 
 impl Peer {
-    pub(crate) fn new(server: &mut TestServer, who: &HelloFields) -> Self {
-        let (conn, welcome) = send_handshake(server, who);
+    pub(crate) fn new(server: &mut TestServer, fields: &HelloFields) -> Self {
+        let (conn, welcome) = send_handshake(server, fields);
         let welcome = welcome.unwrap();
         assert!(server.is_admitted(conn));
-        Self { conn, session: welcome.session, conn_epoch: who.conn_epoch, xid: 1000 }
+        Self { conn, session: welcome.session, conn_epoch: fields.conn_epoch, xid: 1000 }
     }
 
     /// The head of a request under the next xid.
@@ -181,7 +181,7 @@ impl Peer {
 
     pub(crate) fn replies(&self, server: &mut TestServer) -> Vec<ReceivedReply> {
         let received = server.take(self.conn).into_iter();
-        received.filter(|received| noted(received).is_none()).map(got).collect()
+        received.filter(|received| commit_rows(received).is_none()).map(got).collect()
     }
 
     /// Sends a request to a metadata shard and waits for the reply.
@@ -260,9 +260,9 @@ pub(crate) fn got(received: ReceivedRequest) -> ReceivedReply {
 }
 
 /// Decodes a commit notification.
-pub(crate) fn noted(received: &ReceivedRequest) -> Option<Vec<wire::CommitRow>> {
+pub(crate) fn commit_rows(received: &ReceivedRequest) -> Option<Vec<wire::CommitRow>> {
     let (head, body) = Header::decode(&received.frame).unwrap();
-    let note = (head == Header::CommitNotification)
+    let notification = (head == Header::CommitNotification)
         .then(|| wire::CommitNotification::decode_all(body).unwrap());
-    note.map(|note| note.rows.iter().collect())
+    notification.map(|notification| notification.rows.iter().collect())
 }

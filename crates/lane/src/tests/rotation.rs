@@ -29,9 +29,13 @@ fn renew(server: &mut TestServer, secrets: Secrets) {
 }
 
 /// A connection with `secret`, after its Challenge.
-fn challenged(server: &mut TestServer, who: &HelloFields, secret: &Secret) -> (ConnId, Challenge) {
+fn challenged(
+    server: &mut TestServer,
+    fields: &HelloFields,
+    secret: &Secret,
+) -> (ConnId, Challenge) {
     let conn = server.connect();
-    server.send(conn, handshake(FrameKind::Hello, &who.hello(secret)), None);
+    server.send(conn, handshake(FrameKind::Hello, &fields.hello(secret)), None);
     server.run();
     let (kind, challenge) = greeted(&server.take(conn));
     assert_eq!(kind, FrameKind::Challenge);
@@ -41,11 +45,11 @@ fn challenged(server: &mut TestServer, who: &HelloFields, secret: &Secret) -> (C
 /// Proves `secret`; returns the server's frame.
 fn prove(
     server: &mut TestServer,
-    who: &HelloFields,
+    fields: &HelloFields,
     secret: &Secret,
     at: (ConnId, &Challenge),
 ) -> (FrameKind, Vec<u8>) {
-    let hello = who.hello(secret);
+    let hello = fields.hello(secret);
     let proven = Proven { hello: &hello, nonce: &at.1.nonce, channel: &PLAIN };
     let proof = Proof { proof: secret.client_proof(proven) };
     server.send(at.0, handshake(FrameKind::Proof, &proof.to_bytes()), None);
@@ -54,12 +58,12 @@ fn prove(
 }
 
 /// Whether the server accepts a client's secret; if not, it refuses it as wrong.
-fn is_known(server: &mut TestServer, who: &HelloFields, secret: &Secret) -> bool {
-    let (conn, challenge) = challenged(server, who, secret);
-    let hello = who.hello(secret);
+fn is_known(server: &mut TestServer, fields: &HelloFields, secret: &Secret) -> bool {
+    let (conn, challenge) = challenged(server, fields, secret);
+    let hello = fields.hello(secret);
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
     let known = secret.server_proven(proven, &challenge.proof);
-    let (kind, body) = prove(server, who, secret, (conn, &challenge));
+    let (kind, body) = prove(server, fields, secret, (conn, &challenge));
     if !known {
         assert_eq!(kind, FrameKind::Refusal);
         let reason = Refusal::decode_all(&body).unwrap().reason;
@@ -166,22 +170,26 @@ fn the_session_of_a_client_that_has_only_the_retired_secret_ends() {
 #[test]
 fn secrets_of_exports_are_valid_and_retired_with_the_stores() {
     let mut server = started(5, 1);
-    let who = |client| HelloFields {
+    let fields = |client| HelloFields {
         export: "guests",
         credential: Credential::Export,
         ..HelloFields::new(client)
     };
     let of = |store: &Secret| store.of_export(b"guests", 0);
-    assert!(is_known(&mut server, &who(1), &of(&OLD)) && is_known(&mut server, &who(2), &of(&NEW)));
+    assert!(
+        is_known(&mut server, &fields(1), &of(&OLD))
+            && is_known(&mut server, &fields(2), &of(&NEW))
+    );
     server.secret = of(&OLD);
-    let peer = Peer::new(&mut server, &who(3));
+    let peer = Peer::new(&mut server, &fields(3));
     renew(&mut server, NEW_ALONE);
     assert!(server.is_closed(peer.conn));
     assert!(
-        !is_known(&mut server, &who(4), &of(&OLD)) && is_known(&mut server, &who(4), &of(&NEW))
+        !is_known(&mut server, &fields(4), &of(&OLD))
+            && is_known(&mut server, &fields(4), &of(&NEW))
     );
     // The store's secret is never an export's.
-    assert!(!is_known(&mut server, &who(5), &NEW));
+    assert!(!is_known(&mut server, &fields(5), &NEW));
 }
 
 #[test]
@@ -203,8 +211,8 @@ fn a_start_knows_the_clients_of_both_secrets() {
     server.crash();
     server.secret = NEW;
     server.start(1);
-    let who = HelloFields { conn_epoch: 2, boot_id_last: 1, ..HelloFields::new(1) };
-    let mut again = Peer::new(&mut server, &who);
+    let fields = HelloFields { conn_epoch: 2, boot_id_last: 1, ..HelloFields::new(1) };
+    let mut again = Peer::new(&mut server, &fields);
     assert_eq!(again.session, old.session);
     again.come_back(&mut server, InodeNo::ROOT.shard());
 }

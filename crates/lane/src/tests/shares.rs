@@ -22,8 +22,8 @@ fn admin(number: u16) -> HelloFields {
     HelloFields { purpose: Purpose::Administer, ..user(1000 + number) }
 }
 
-fn refused(server: &mut TestServer, who: &HelloFields) -> bool {
-    let (_, answer) = send_handshake(server, who);
+fn refused(server: &mut TestServer, fields: &HelloFields) -> bool {
+    let (_, answer) = send_handshake(server, fields);
     answer.is_err_and(|refusal| refusal.reason == RefusalReason::Busy)
 }
 

@@ -12,7 +12,7 @@ use wire::{
 };
 
 /// A file with ten durable bytes that a client has open for writing.
-struct Rig {
+struct Harness {
     server: TestServer,
     writer: Peer,
     inode: InodeNo,
@@ -22,7 +22,7 @@ struct Rig {
 const SYNC_MS: u64 = 50;
 const HANDLE: Handle = Handle { id: HandleId(7), open_for: OpenFor::ReadWrite };
 
-impl Rig {
+impl Harness {
     fn new(rules: Rules) -> Self {
         Self::sharing(rules, Share::Write)
     }
@@ -34,11 +34,11 @@ impl Rig {
         server.start(1);
         let mut writer = Peer::new(&mut server, &HelloFields::new(1));
         let inode = writer.create(&mut server, "f");
-        let mut rig = Self { server, writer, inode };
-        rig.open();
-        rig.write(0, b"0123456789");
-        assert_eq!(rig.sync().head.status, Status::Ok);
-        rig
+        let mut harness = Self { server, writer, inode };
+        harness.open();
+        harness.write(0, b"0123456789");
+        assert_eq!(harness.sync().head.status, Status::Ok);
+        harness
     }
 
     fn write(&mut self, file_offset: u64, bytes: &[u8]) {
@@ -125,33 +125,33 @@ impl Rig {
 #[test]
 fn a_settled_size_counts_durable_bytes() {
     for (passes, after) in [(false, (10, 10)), (true, (20, 20))] {
-        let mut rig = Rig::sharing(Rules::default(), Share::Strict);
-        rig.write(10, b"abcdefghij");
-        rig.close();
-        assert_eq!(rig.settled(), None, "the bytes are not durable");
-        rig.server.pass_ms(if passes { SYNC_MS } else { 0 });
-        rig.server.run();
-        assert_eq!(rig.settled(), passes.then_some(20));
-        assert_eq!(rig.after_crash(), after);
+        let mut harness = Harness::sharing(Rules::default(), Share::Strict);
+        harness.write(10, b"abcdefghij");
+        harness.close();
+        assert_eq!(harness.settled(), None, "the bytes are not durable");
+        harness.server.pass_ms(if passes { SYNC_MS } else { 0 });
+        harness.server.run();
+        assert_eq!(harness.settled(), passes.then_some(20));
+        assert_eq!(harness.after_crash(), after);
     }
 }
 
 #[test]
 fn a_durable_size_is_settled_with_the_close() {
-    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
-    assert_eq!(rig.settled(), None, "it is open for writing");
-    rig.close();
-    assert_eq!(rig.settled(), Some(10));
-    rig.open();
-    assert_eq!(rig.settled(), None);
+    let mut harness = Harness::sharing(Rules::default(), Share::Strict);
+    assert_eq!(harness.settled(), None, "it is open for writing");
+    harness.close();
+    assert_eq!(harness.settled(), Some(10));
+    harness.open();
+    assert_eq!(harness.settled(), None);
 }
 
 /// A lane does not look for the contents of a file that it has created: the size is settled while
 /// no object action ends.
 #[test]
 fn the_size_of_a_created_empty_file_is_settled_with_the_close() {
-    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
-    let Rig { server, writer, .. } = &mut rig;
+    let mut harness = Harness::sharing(Rules::default(), Share::Strict);
+    let Harness { server, writer, .. } = &mut harness;
     let inode = writer.create(server, "g");
     let open = Open { caller: ROOT, inode, handle: HANDLE };
     assert_eq!(writer.ask(server, Op::Open, 1, &open).head.status, Status::Ok);
@@ -171,33 +171,33 @@ fn the_size_of_a_created_empty_file_is_settled_with_the_close() {
 /// No request waits for a size: written contents become durable at their usual time.
 #[test]
 fn a_sync_hurries_the_disk_and_a_close_does_not() {
-    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
-    rig.write(10, b"a");
-    let before = rig.server.counters(0);
-    rig.close();
-    let closed = rig.server.counters(0);
+    let mut harness = Harness::sharing(Rules::default(), Share::Strict);
+    harness.write(10, b"a");
+    let before = harness.server.counters(0);
+    harness.close();
+    let closed = harness.server.counters(0);
     assert_eq!(closed.batch_count, before.batch_count);
     assert_eq!(
         closed.reply_gating.deferred_self_count, before.reply_gating.deferred_self_count,
         "the close is answered"
     );
-    assert_eq!(rig.sync().head.status, Status::Ok);
-    assert_eq!(rig.settled(), Some(11));
+    assert_eq!(harness.sync().head.status, Status::Ok);
+    assert_eq!(harness.settled(), Some(11));
 }
 
 /// Between a close and the data shard's reply a client writes again.
 #[test]
 fn a_stale_size_is_ignored() {
-    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
-    rig.write(10, b"abc");
-    rig.close();
-    rig.open();
-    assert_eq!(rig.sync().head.status, Status::Ok);
-    assert_eq!(rig.settled(), None, "it is being written");
-    rig.write(13, b"def");
-    rig.close();
-    assert_eq!(rig.sync().head.status, Status::Ok);
-    assert_eq!(rig.settled(), Some(16));
+    let mut harness = Harness::sharing(Rules::default(), Share::Strict);
+    harness.write(10, b"abc");
+    harness.close();
+    harness.open();
+    assert_eq!(harness.sync().head.status, Status::Ok);
+    assert_eq!(harness.settled(), None, "it is being written");
+    harness.write(13, b"def");
+    harness.close();
+    assert_eq!(harness.sync().head.status, Status::Ok);
+    assert_eq!(harness.settled(), Some(16));
 }
 
 #[test]
@@ -241,8 +241,8 @@ fn sizes_are_settled_between_different_lanes() {
 /// with the exact space in replies to Getattr.
 #[test]
 fn attributes_are_complete_where_the_contents_are_known() {
-    let mut rig = Rig::new(Rules::default());
-    let inode = rig.inode;
+    let mut harness = Harness::new(Rules::default());
+    let inode = harness.inode;
     let set = Setattr {
         caller: ROOT,
         inode,
@@ -253,18 +253,18 @@ fn attributes_are_complete_where_the_contents_are_known() {
         mtime: SetTime::Keep,
         clears: wire::ClearPrivileges::Nothing,
     };
-    rig.write(10, b"ab");
-    assert_eq!(rig.attr((Op::Setattr, 3), &set), (false, 12));
-    let (elsewhere, _) = rig.attr((Op::Getattr, 0), &Getattr { inode });
+    harness.write(10, b"ab");
+    assert_eq!(harness.attr((Op::Setattr, 3), &set), (false, 12));
+    let (elsewhere, _) = harness.attr((Op::Getattr, 0), &Getattr { inode });
     assert!(elsewhere, "the space of what was just written is not known");
-    rig.glimpse();
-    assert_eq!(rig.attr((Op::Getattr, 0), &Getattr { inode }), (false, 12));
-    rig.write(12, b"c");
-    assert_eq!(rig.attr((Op::Setattr, 3), &set), (false, 13));
+    harness.glimpse();
+    assert_eq!(harness.attr((Op::Getattr, 0), &Getattr { inode }), (false, 12));
+    harness.write(12, b"c");
+    assert_eq!(harness.attr((Op::Setattr, 3), &set), (false, 13));
 
-    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
-    rig.write(10, b"ab");
-    let (elsewhere, _) = rig.attr((Op::Setattr, 3), &set);
+    let mut harness = Harness::sharing(Rules::default(), Share::Strict);
+    harness.write(10, b"ab");
+    let (elsewhere, _) = harness.attr((Op::Setattr, 3), &set);
     assert!(elsewhere, "a strict reader queries the size");
 }
 
@@ -300,32 +300,32 @@ fn a_batch_without_dependents_gathers() {
 
 #[test]
 fn a_size_that_cannot_be_made_durable_is_not_settled() {
-    let mut rig = Rig::sharing(Rules::default(), Share::Strict);
-    rig.write(10, b"abc");
-    rig.server.failing.push((Kind::Sync, Errno(5)));
-    rig.close();
-    rig.server.pass_ms(SYNC_MS);
-    rig.server.run();
-    assert_eq!(rig.settled(), None);
-    assert_eq!(rig.glimpse().size_bytes, 13);
+    let mut harness = Harness::sharing(Rules::default(), Share::Strict);
+    harness.write(10, b"abc");
+    harness.server.failing.push((Kind::Sync, Errno(5)));
+    harness.close();
+    harness.server.pass_ms(SYNC_MS);
+    harness.server.run();
+    assert_eq!(harness.settled(), None);
+    assert_eq!(harness.glimpse().size_bytes, 13);
 }
 
 #[test]
 fn the_size_of_a_file_whose_writer_is_lost_is_that_of_its_bytes() {
-    assert_eq!(Rig::new(Rules::default()).after_crash(), (10, 10));
+    assert_eq!(Harness::new(Rules::default()).after_crash(), (10, 10));
 }
 
 #[cfg(feature = "removable-rules")]
 #[test]
 fn a_missing_size_flag_is_detected() {
     let unflagged = Rules::default().without(wire::Rule::SizeFlag);
-    assert_eq!(Rig::new(unflagged).after_crash(), (0, 10));
+    assert_eq!(Harness::new(unflagged).after_crash(), (0, 10));
 }
 
 /// Replays make files longer: a lane in recovery sends no size.
 #[test]
 fn a_lane_in_recovery_sends_no_size() {
-    let Rig { mut server, inode, .. } = Rig::new(Rules::default());
+    let Harness { mut server, inode, .. } = Harness::new(Rules::default());
     server.crash_losing_all();
     server.start(1);
     server.run();

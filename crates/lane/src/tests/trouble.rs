@@ -28,12 +28,12 @@ fn read(peer: &mut Peer, server: &mut TestServer, inode: InodeNo) -> alloc::vec:
 #[test]
 fn a_read_returns_the_written_bytes() {
     let mut server = TestServer::started(20, 2);
-    let who = |lane| HelloFields {
+    let fields = |lane| HelloFields {
         server_lane: wire::LaneId(lane),
         client_lane: wire::LaneId(lane),
         ..HelloFields::new(1)
     };
-    let mut peers = [Peer::new(&mut server, &who(0)), Peer::new(&mut server, &who(1))];
+    let mut peers = [Peer::new(&mut server, &fields(0)), Peer::new(&mut server, &fields(1))];
     let inode = peers[0].create(&mut server, "a");
     let data = &mut peers[usize::from(server.map.lane(server.map.data_shard(inode, 0)).0)];
     let body =
@@ -408,9 +408,9 @@ fn unlinked_files_are_destroyed_everywhere() {
         let mut peers: alloc::vec::Vec<Peer> = lanes
             .map(|lane| {
                 let lane = wire::LaneId(lane);
-                let who =
+                let fields =
                     HelloFields { server_lane: lane, client_lane: lane, ..HelloFields::new(1) };
-                Peer::new(&mut server, &who)
+                Peer::new(&mut server, &fields)
             })
             .collect();
         for text in ["a", "b", "c", "d", "e"] {

@@ -10,14 +10,14 @@ use wire::{
 };
 
 /// Two clients with durable sessions at the data shard of a file.
-struct Rig {
+struct Harness {
     server: TestServer,
     peers: Vec<Peer>,
     inode: InodeNo,
     shard: ShardId,
 }
 
-impl Rig {
+impl Harness {
     fn new(share: Share) -> Self {
         let mut server = TestServer::new(71);
         server.limits.share = share;
@@ -27,21 +27,21 @@ impl Rig {
     fn of(mut server: TestServer) -> Self {
         server.start(1);
         let mut peers: Vec<Peer> =
-            (1..=2).map(|who| Peer::new(&mut server, &HelloFields::new(who))).collect();
+            (1..=2).map(|client| Peer::new(&mut server, &HelloFields::new(client))).collect();
         let inode = peers[0].create(&mut server, "f");
         let shard = server.map.data_shard(inode, 0);
-        let mut rig = Self { server, peers, inode, shard };
-        for who in 0..2 {
-            let (head, got) = rig.write(who, 1, Some(0), b"0123456789");
+        let mut harness = Self { server, peers, inode, shard };
+        for client in 0..2 {
+            let (head, got) = harness.write(client, 1, Some(0), b"0123456789");
             assert_eq!(got.unwrap().head.flags, reply_flag::GATED, "its first one {head:?}");
         }
-        rig
+        harness
     }
 
     /// Without an offset: at the end. Runs until only time could change anything.
     fn write(
         &mut self,
-        who: usize,
+        client: usize,
         slot: u16,
         offset: Option<u64>,
         bytes: &[u8],
@@ -53,25 +53,29 @@ impl Rig {
             append: offset.is_none(),
             clears: wire::ClearPrivileges::Nothing,
         };
-        let peer = &mut self.peers[who];
+        let peer = &mut self.peers[client];
         let mut head = peer.head(Op::Write, self.shard, slot);
         head.ack_xid = Xid(head.xid.0 - 1);
         peer.send(&mut self.server, &head, &body.to_bytes(), Some(bytes));
         self.server.run();
-        (head, self.peers[who].replies(&mut self.server).pop())
+        (head, self.peers[client].replies(&mut self.server).pop())
     }
 
-    fn read(&mut self, who: usize) -> Vec<u8> {
+    fn read(&mut self, client: usize) -> Vec<u8> {
         // Without an access time: its record would be a batch of its own, and batches are counted
         // here.
         let body = Read { inode: self.inode, file_offset: 0, read_bytes: 1000, accesses: false };
-        self.peers[who].ask_data(&mut self.server, (Op::Read, 0, self.inode), &body, None).bulk
+        self.peers[client].ask_data(&mut self.server, (Op::Read, 0, self.inode), &body, None).bulk
     }
 
-    fn write_time(&mut self, who: usize) -> Timestamp {
+    fn write_time(&mut self, client: usize) -> Timestamp {
         let body = Glimpse { inode: self.inode };
-        let got =
-            self.peers[who].ask_data(&mut self.server, (Op::Glimpse, 0, self.inode), &body, None);
+        let got = self.peers[client].ask_data(
+            &mut self.server,
+            (Op::Glimpse, 0, self.inode),
+            &body,
+            None,
+        );
         Glimpsed::decode_all(&got.body).unwrap().contents.write_time.unwrap()
     }
 
@@ -83,55 +87,64 @@ impl Rig {
 
 #[test]
 fn a_write_is_answered_with_a_token_and_durable_soon() {
-    let mut rig = Rig::new(Share::Write);
-    let batch_count = rig.server.counters(0).batch_count;
-    let (_, got) = rig.write(0, 2, Some(10), b"abc");
+    let mut harness = Harness::new(Share::Write);
+    let batch_count = harness.server.counters(0).batch_count;
+    let (_, got) = harness.write(0, 2, Some(10), b"abc");
     let got = got.unwrap();
     assert_eq!(got.head.flags, reply_flag::TOKEN);
-    assert_eq!(rig.server.counters(0).batch_count, batch_count, "nothing was made durable for it");
-    rig.server.pass_ms(50);
-    rig.server.run();
-    assert_eq!(rig.server.counters(0).batch_count, batch_count + 1);
-    let ping = rig.write(0, 2, Some(13), b"d").1.unwrap();
+    assert_eq!(
+        harness.server.counters(0).batch_count,
+        batch_count,
+        "nothing was made durable for it"
+    );
+    harness.server.pass_ms(50);
+    harness.server.run();
+    assert_eq!(harness.server.counters(0).batch_count, batch_count + 1);
+    let ping = harness.write(0, 2, Some(13), b"d").1.unwrap();
     assert!(ping.head.committed >= got.head.transno);
     // A synchronous request makes it durable at once.
-    let head = rig.peers[0].head(Op::Sync, rig.shard, 0);
-    rig.peers[0].send(&mut rig.server, &head, &[], None);
-    rig.server.run();
-    let synced = rig.peers[0].replies(&mut rig.server).pop().unwrap();
+    let head = harness.peers[0].head(Op::Sync, harness.shard, 0);
+    harness.peers[0].send(&mut harness.server, &head, &[], None);
+    harness.server.run();
+    let synced = harness.peers[0].replies(&mut harness.server).pop().unwrap();
     assert!(synced.head.committed >= ping.head.transno);
 }
 
 #[test]
 fn a_write_depends_on_overlapping_writes_of_other_clients() {
-    let mut rig = Rig::new(Share::Write);
-    assert_eq!(rig.write(0, 2, Some(0), b"aaaa").1.unwrap().head.flags, reply_flag::TOKEN);
-    let before = rig.held();
-    assert_eq!(rig.write(1, 2, Some(4), b"bbbb").1.unwrap().head.flags, reply_flag::TOKEN);
-    assert_eq!(rig.held(), before, "side by side");
-    let flags = rig.write(1, 3, Some(2), b"cccc").1.unwrap().head.flags;
+    let mut harness = Harness::new(Share::Write);
+    assert_eq!(harness.write(0, 2, Some(0), b"aaaa").1.unwrap().head.flags, reply_flag::TOKEN);
+    let before = harness.held();
+    assert_eq!(harness.write(1, 2, Some(4), b"bbbb").1.unwrap().head.flags, reply_flag::TOKEN);
+    assert_eq!(harness.held(), before, "side by side");
+    let flags = harness.write(1, 3, Some(2), b"cccc").1.unwrap().head.flags;
     assert!(flags & reply_flag::GATED != 0);
-    assert_eq!(rig.held().1, before.1 + 1);
+    assert_eq!(harness.held().1, before.1 + 1);
 }
 
 #[test]
 fn an_append_builds_on_what_made_the_file_longer() {
-    let mut rig = Rig::new(Share::Write);
-    rig.write(0, 2, Some(0), b"xx");
-    let before = rig.held();
-    assert_eq!(rig.write(1, 2, None, b"end").1.unwrap().head.flags, reply_flag::TOKEN);
-    assert_eq!(rig.held(), before, "what lies before the end does not matter");
-    let flags = rig.write(0, 3, None, b"END").1.unwrap().head.flags;
+    let mut harness = Harness::new(Share::Write);
+    harness.write(0, 2, Some(0), b"xx");
+    let before = harness.held();
+    assert_eq!(harness.write(1, 2, None, b"end").1.unwrap().head.flags, reply_flag::TOKEN);
+    assert_eq!(harness.held(), before, "what lies before the end does not matter");
+    let flags = harness.write(0, 3, None, b"END").1.unwrap().head.flags;
     assert!(flags & reply_flag::GATED != 0);
-    assert_eq!(rig.held().1, before.1 + 1);
+    assert_eq!(harness.held().1, before.1 + 1);
 }
 
 #[test]
 fn a_truncation_is_durable_before_it_is_answered() {
-    let mut rig = Rig::new(Share::Write);
-    rig.write(0, 2, Some(10), b"tail");
-    let body = Truncate { inode: rig.inode, size_bytes: 3 };
-    let got = rig.peers[0].ask_data(&mut rig.server, (Op::Truncate, 3, rig.inode), &body, None);
+    let mut harness = Harness::new(Share::Write);
+    harness.write(0, 2, Some(10), b"tail");
+    let body = Truncate { inode: harness.inode, size_bytes: 3 };
+    let got = harness.peers[0].ask_data(
+        &mut harness.server,
+        (Op::Truncate, 3, harness.inode),
+        &body,
+        None,
+    );
     assert_eq!(got.head.flags, reply_flag::GATED);
     assert!(got.head.committed >= got.head.transno);
 }
@@ -139,52 +152,52 @@ fn a_truncation_is_durable_before_it_is_answered() {
 /// A hole is durable before its reply and punched once: a late resend does not erase a later write.
 #[test]
 fn a_hole_is_durable_before_it_is_answered_and_made_once() {
-    let mut rig = Rig::new(Share::Write);
-    rig.write(0, 2, Some(0), b"0123456789");
+    let mut harness = Harness::new(Share::Write);
+    harness.write(0, 2, Some(0), b"0123456789");
     let (allocation, keep_size) = (wire::Allocation::Punch, true);
     let body = Allocate {
-        inode: rig.inode,
+        inode: harness.inode,
         file_offset: 2,
         range_bytes: 4,
         allocation,
         keep_size,
         clears: wire::ClearPrivileges::Nothing,
     };
-    let asked = (Op::Allocate, 3, rig.inode);
-    let got = rig.peers[0].ask_data(&mut rig.server, asked, &body, None);
+    let asked = (Op::Allocate, 3, harness.inode);
+    let got = harness.peers[0].ask_data(&mut harness.server, asked, &body, None);
     assert_eq!(got.head.flags, reply_flag::GATED);
     assert!(got.head.committed >= got.head.transno);
-    rig.write(1, 4, Some(3), b"new");
+    harness.write(1, 4, Some(3), b"new");
     let head = Request {
         flags: request_flag::RESENT,
         xid: got.head.xid,
-        ..rig.peers[0].head(asked.0, rig.shard, asked.1)
+        ..harness.peers[0].head(asked.0, harness.shard, asked.1)
     };
-    rig.peers[0].send(&mut rig.server, &head, &body.to_bytes(), None);
-    rig.server.run();
-    let again = rig.peers[0].replies(&mut rig.server);
+    harness.peers[0].send(&mut harness.server, &head, &body.to_bytes(), None);
+    harness.server.run();
+    let again = harness.peers[0].replies(&mut harness.server);
     assert_eq!(again[0].head.transno, got.head.transno);
-    assert_eq!(rig.read(1), b"01\0new6789");
+    assert_eq!(harness.read(1), b"01\0new6789");
 }
 
 #[test]
 fn strict_readers_see_only_what_is_durable() {
     for share in [Share::Write, Share::Strict] {
-        let mut rig = Rig::new(share);
-        rig.write(0, 2, Some(0), b"new");
-        let batch_count = rig.server.counters(0).batch_count;
-        assert!(rig.read(1).starts_with(b"new3"));
-        let waited = rig.server.counters(0).batch_count > batch_count;
+        let mut harness = Harness::new(share);
+        harness.write(0, 2, Some(0), b"new");
+        let batch_count = harness.server.counters(0).batch_count;
+        assert!(harness.read(1).starts_with(b"new3"));
+        let waited = harness.server.counters(0).batch_count > batch_count;
         assert_eq!(waited, share == Share::Strict);
         // The same of size and time.
-        rig.write(0, 3, Some(20), b"end");
-        let batch_count = rig.server.counters(0).batch_count;
-        rig.write_time(0);
-        assert_eq!(rig.server.counters(0).batch_count, batch_count, "one's own");
-        rig.write_time(1);
-        let waited = rig.server.counters(0).batch_count > batch_count;
+        harness.write(0, 3, Some(20), b"end");
+        let batch_count = harness.server.counters(0).batch_count;
+        harness.write_time(0);
+        assert_eq!(harness.server.counters(0).batch_count, batch_count, "one's own");
+        harness.write_time(1);
+        let waited = harness.server.counters(0).batch_count > batch_count;
         assert_eq!(waited, share == Share::Strict);
-        assert!(rig.read(0).starts_with(b"new3"), "one's own");
+        assert!(harness.read(0).starts_with(b"new3"), "one's own");
     }
 }
 
@@ -193,43 +206,43 @@ fn strict_readers_see_only_what_is_durable() {
 #[test]
 fn lost_writes_are_replayed_in_place() {
     for other in [false, true] {
-        let mut rig = Rig::new(Share::Write);
-        let mut kept = Vec::new();
+        let mut harness = Harness::new(Share::Write);
+        let mut retained = Vec::new();
         for (slot, offset, bytes) in
             [(2, Some(2), &b"AAAA"[..]), (3, Some(4), b"BBBB"), (4, None, b"<end>")]
         {
-            let (head, got) = rig.write(0, slot, offset, bytes);
-            kept.push((head, got.unwrap(), bytes.to_vec()));
+            let (head, got) = harness.write(0, slot, offset, bytes);
+            retained.push((head, got.unwrap(), bytes.to_vec()));
         }
-        rig.server.crash_losing_all();
-        rig.server.start(1);
-        rig.server.run();
-        let who = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
-        let mut peer = Peer::new(&mut rig.server, &who);
+        harness.server.crash_losing_all();
+        harness.server.start(1);
+        harness.server.run();
+        let client = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
+        let mut peer = Peer::new(&mut harness.server, &client);
         peer.xid = 1 << 40;
-        for (head, got, bytes) in &kept {
+        for (head, got, bytes) in &retained {
             let flags = request_flag::REPLAY;
             let transno = got.head.transno;
             let head = Request { flags, transno, conn_epoch: 2, ..*head };
             let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
             let bytes = if other { b"other".to_vec() } else { bytes.clone() };
-            peer.send(&mut rig.server, &head, &body, Some(&bytes));
+            peer.send(&mut harness.server, &head, &body, Some(&bytes));
         }
-        rig.server.run();
+        harness.server.run();
         let statuses: Vec<Status> =
-            peer.replies(&mut rig.server).iter().map(|got| got.head.status).collect();
+            peer.replies(&mut harness.server).iter().map(|got| got.head.status).collect();
         // A client with other bytes is refused at the first.
         let expected: &[Status] = if other { &[] } else { &[Status::Ok; 3] };
         assert_eq!(statuses, expected);
         if !other {
-            for shard in [ShardId::meta(0), rig.shard] {
-                peer.come_back(&mut rig.server, shard);
+            for shard in [ShardId::meta(0), harness.shard] {
+                peer.come_back(&mut harness.server, shard);
             }
-            rig.server.pass_ms(10_000);
-            rig.server.run();
-            rig.peers[0] = peer;
-            assert_eq!(rig.read(0), b"01AABBBB89<end>");
-            assert_eq!(rig.server.counters(0).recovery.replayed_count, 3);
+            harness.server.pass_ms(10_000);
+            harness.server.run();
+            harness.peers[0] = peer;
+            assert_eq!(harness.read(0), b"01AABBBB89<end>");
+            assert_eq!(harness.server.counters(0).recovery.replayed_count, 3);
         }
     }
 }
@@ -243,40 +256,40 @@ fn the_time_of_a_write_outlives_crashes() {
         if cold {
             server.bound_names(1 << 20);
         }
-        let mut rig = Rig::of(server);
-        let (head, got) = rig.write(0, 2, Some(2), b"AAAA");
+        let mut harness = Harness::of(server);
+        let (head, got) = harness.write(0, 2, Some(2), b"AAAA");
         let got = got.unwrap();
-        let write_time = rig.write_time(0);
-        rig.server.crash_losing_all();
-        rig.server.pass_ms(1000);
-        rig.server.start(1);
-        rig.server.run();
-        let who = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
-        let mut peer = Peer::new(&mut rig.server, &who);
+        let write_time = harness.write_time(0);
+        harness.server.crash_losing_all();
+        harness.server.pass_ms(1000);
+        harness.server.start(1);
+        harness.server.run();
+        let client = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
+        let mut peer = Peer::new(&mut harness.server, &client);
         peer.xid = 1 << 40;
         let (flags, transno) = (request_flag::REPLAY, got.head.transno);
         let head = Request { flags, transno, conn_epoch: 2, ..head };
         let body = Replay { reply: Bytes(&got.body), token: Bytes(&got.token) }.to_bytes();
-        peer.send(&mut rig.server, &head, &body, Some(b"AAAA"));
-        rig.server.run();
-        assert_eq!(peer.replies(&mut rig.server).pop().unwrap().head.status, Status::Ok);
-        for shard in [ShardId::meta(0), rig.shard] {
-            peer.come_back(&mut rig.server, shard);
+        peer.send(&mut harness.server, &head, &body, Some(b"AAAA"));
+        harness.server.run();
+        assert_eq!(peer.replies(&mut harness.server).pop().unwrap().head.status, Status::Ok);
+        for shard in [ShardId::meta(0), harness.shard] {
+            peer.come_back(&mut harness.server, shard);
         }
-        rig.server.pass_ms(10_000);
-        rig.server.run();
-        rig.peers[0] = peer;
-        assert_eq!(rig.read(0), b"01AAAA6789");
-        assert_eq!(rig.write_time(0), write_time, "after the replay");
+        harness.server.pass_ms(10_000);
+        harness.server.run();
+        harness.peers[0] = peer;
+        assert_eq!(harness.read(0), b"01AAAA6789");
+        assert_eq!(harness.write_time(0), write_time, "after the replay");
         for number in 3..6 {
-            rig.server.crash();
-            rig.server.start(1);
-            rig.server.run();
-            rig.server.pass_ms(10_000);
-            rig.server.run();
-            rig.peers[0] = Peer::new(&mut rig.server, &HelloFields::new(number));
-            assert_eq!(rig.write_time(0), write_time, "after crash {number}");
-            assert_eq!(rig.read(0), b"01AAAA6789");
+            harness.server.crash();
+            harness.server.start(1);
+            harness.server.run();
+            harness.server.pass_ms(10_000);
+            harness.server.run();
+            harness.peers[0] = Peer::new(&mut harness.server, &HelloFields::new(number));
+            assert_eq!(harness.write_time(0), write_time, "after crash {number}");
+            assert_eq!(harness.read(0), b"01AAAA6789");
         }
     }
 }

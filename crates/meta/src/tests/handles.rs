@@ -309,7 +309,7 @@ fn a_boot_without_inodes_reserves_its_numbers() {
         assert_eq!(harness.status(Op::Setattr, &chmod), Status::Ok);
         let durable_count = harness.log.len();
         let inode = harness.file(ROOT, "lost", 0o644);
-        assert!(!seen.contains(&inode), "{inode} was given out before");
+        assert!(!seen.contains(&inode), "{inode} was assigned before");
         seen.push(inode);
         harness.log.truncate(durable_count);
     }

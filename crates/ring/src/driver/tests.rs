@@ -17,14 +17,14 @@ const CANCELLED: Errno = Errno(125);
 /// Runs a test on each driver that this process may use, and reports which it may not. Each has a
 /// thread of its own: the kernel tears a ring down by task work that interrupts sleeps of the
 /// thread that made it.
-fn on_both(test: &str, run: impl Fn(&mut Rig) + Sync) {
+fn on_both(test: &str, run: impl Fn(&mut Harness) + Sync) {
     for kind in DriverKind::ALL {
         on_one(test, kind, IoEngine::Auto, &run);
     }
 }
 
 /// The same with each engine beside each driver.
-fn on_every_engine(test: &str, run: impl Fn(&mut Rig) + Sync) {
+fn on_every_engine(test: &str, run: impl Fn(&mut Harness) + Sync) {
     for kind in DriverKind::ALL {
         for engine in IoEngine::ALL {
             if engine.check(kind).is_ok() {
@@ -34,11 +34,11 @@ fn on_every_engine(test: &str, run: impl Fn(&mut Rig) + Sync) {
     }
 }
 
-fn on_one(test: &str, kind: DriverKind, engine: IoEngine, run: &(impl Fn(&mut Rig) + Sync)) {
+fn on_one(test: &str, kind: DriverKind, engine: IoEngine, run: &(impl Fn(&mut Harness) + Sync)) {
     let run_one = || match Driver::new(DriverChoice::Only(kind), false) {
         Ok(mut driver) => {
             driver.set_engine(engine).unwrap();
-            run(&mut Rig { driver, reaped: Vec::new(), engine });
+            run(&mut Harness { driver, reaped: Vec::new(), engine });
         }
         Err(_) => skip(&format!("{test} on {}", kind.name()), "it cannot be used in this run"),
     };
@@ -91,20 +91,20 @@ pub(crate) fn skip(what: &str, why: &str) {
 }
 
 /// A driver, and the completions of its operations.
-struct Rig {
+struct Harness {
     driver: Driver,
     reaped: Vec<Completion>,
     engine: IoEngine,
 }
 
-impl Drop for Rig {
+impl Drop for Harness {
     fn drop(&mut self) {
         let is_quiet = self.driver.quiesce();
         assert!(is_quiet || std::thread::panicking(), "nothing is left in flight");
     }
 }
 
-impl Rig {
+impl Harness {
     fn kind(&self) -> DriverKind {
         self.driver.kind()
     }
@@ -112,7 +112,7 @@ impl Rig {
     /// Queues an operation on memory that outlives it in every test.
     fn queue(&mut self, token: Token, op: Op) {
         // SAFETY: every test keeps what it names until it has the completion, or ends in between
-        // and frees nothing before the rig.
+        // and frees nothing before the harness.
         unsafe { self.driver.queue(token, op) };
     }
 
@@ -182,22 +182,22 @@ const JOB: Token = Token::new(Kind::Job, 1);
 
 #[test]
 fn a_completion_without_the_kernel_is_available_at_once() {
-    on_both("an_answer_that_needs_no_kernel", |rig| {
-        rig.driver.complete(JOB, Err(Errno(5)));
-        assert!(rig.driver.has_completions());
-        rig.enter(Wait::No);
-        assert_eq!(rig.result(JOB), Err(Errno(5)));
-        assert!(!rig.driver.has_completions());
+    on_both("an_answer_that_needs_no_kernel", |harness| {
+        harness.driver.complete(JOB, Err(Errno(5)));
+        assert!(harness.driver.has_completions());
+        harness.enter(Wait::No);
+        assert_eq!(harness.result(JOB), Err(Errno(5)));
+        assert!(!harness.driver.has_completions());
     });
 }
 
 #[test]
 fn a_wait_lasts_its_full_time() {
-    on_both("a_sleep_lasts", |rig| {
-        let (began, before) = (Instant::now(), rig.driver.enter_count());
-        assert_eq!(rig.sleep_count(Duration::from_micros(2300)), 1);
+    on_both("a_sleep_lasts", |harness| {
+        let (began, before) = (Instant::now(), harness.driver.enter_count());
+        assert_eq!(harness.sleep_count(Duration::from_micros(2300)), 1);
         assert!(began.elapsed() >= Duration::from_micros(2300));
-        assert_eq!(rig.driver.enter_count(), before + 1);
+        assert_eq!(harness.driver.enter_count(), before + 1);
     });
 }
 
@@ -205,31 +205,32 @@ fn a_wait_lasts_its_full_time() {
 fn an_eventfd_read_completes_only_after_a_write() {
     use rustix::event::{EventfdFlags, eventfd};
     use std::os::fd::AsRawFd as _;
-    on_both("an_event_is_read", |rig| {
+    on_both("an_event_is_read", |harness| {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let mut count = [0; 8];
         let token = Token::new(Kind::Wake, 0);
         for round in 1..=3_u64 {
-            rig.queue(token, Op::ReadEvent { event: event.as_raw_fd(), at: count.as_mut_ptr() });
-            rig.enter(Wait::No);
-            assert!(rig.reaped.is_empty(), "nothing was written");
+            harness
+                .queue(token, Op::ReadEvent { event: event.as_raw_fd(), at: count.as_mut_ptr() });
+            harness.enter(Wait::No);
+            assert!(harness.reaped.is_empty(), "nothing was written");
             rustix::io::write(&event, &round.to_ne_bytes()).unwrap();
-            assert_eq!(rig.result(token), Ok(8));
+            assert_eq!(harness.result(token), Ok(8));
             assert_eq!(u64::from_ne_bytes(count), round);
         }
-        rig.queue(JOB, Op::Readable { file: event.as_raw_fd() });
-        rig.enter(Wait::No);
+        harness.queue(JOB, Op::Readable { file: event.as_raw_fd() });
+        harness.enter(Wait::No);
         rustix::io::write(&event, &1_u64.to_ne_bytes()).unwrap();
-        assert!(rig.result(JOB).is_ok());
-        rig.driver.forget(event.as_raw_fd());
+        assert!(harness.result(JOB).is_ok());
+        harness.driver.forget(event.as_raw_fd());
     });
 }
 
 #[test]
 fn cancelling_an_unknown_operation_does_nothing() {
-    on_both("what_is_unknown_to_cancel", |rig| {
-        rig.driver.cancel(RECV, 0);
-        rig.enter(Wait::No);
-        assert!(rig.reaped.is_empty());
+    on_both("what_is_unknown_to_cancel", |harness| {
+        harness.driver.cancel(RECV, 0);
+        harness.enter(Wait::No);
+        assert!(harness.reaped.is_empty());
     });
 }

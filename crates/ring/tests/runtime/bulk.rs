@@ -338,8 +338,8 @@ impl Pages {
     fn count(&self) -> usize {
         let mut pages = vec![0_u8; self.file_bytes.div_ceil(4096)];
         // SAFETY: the range is mapped, and there is a byte for each of its pages.
-        let told = unsafe { libc::mincore(self.at, self.file_bytes, pages.as_mut_ptr()) };
-        assert_eq!(told, 0, "{}", std::io::Error::last_os_error());
+        let result = unsafe { libc::mincore(self.at, self.file_bytes, pages.as_mut_ptr()) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
         pages.iter().filter(|page| **page & 1 != 0).count()
     }
 

@@ -20,7 +20,7 @@ use wire::LaneId;
 const START_READ_COUNT: u64 = 2;
 
 /// Echoes frames; after each it reports the usage.
-fn usage_reporter(tell: Sender<Usage>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
+fn usage_reporter(usage_sender: Sender<Usage>) -> Closure<impl FnMut(&mut Turn<'_>, Event)> {
     Closure(move |turn: &mut Turn<'_>, event| match event {
         Event::Net(NetEvent::Frame { conn, frame, .. }) => {
             turn.act(NetAction::admit(conn));
@@ -29,7 +29,7 @@ fn usage_reporter(tell: Sender<Usage>) -> Closure<impl FnMut(&mut Turn<'_>, Even
         }
         Event::Usage { usage, .. } => {
             // Not every test receives it.
-            tell.send(usage).ok();
+            usage_sender.send(usage).ok();
         }
         Event::Stop => turn.act(Action::Stopped),
         _ => {}
@@ -39,13 +39,13 @@ fn usage_reporter(tell: Sender<Usage>) -> Closure<impl FnMut(&mut Turn<'_>, Even
 fn usage_server(spin_us: u32) -> (Lane, SocketAddr, Receiver<Usage>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (tell, told) = channel();
+    let (usage_sender, usages) = channel();
     let lane = start(only_mailbox(), move |config| {
         config.listener = Some(listener.into());
         config.spin_us = spin_us;
-        usage_reporter(tell)
+        usage_reporter(usage_sender)
     });
-    (lane, address, told)
+    (lane, address, usages)
 }
 
 fn exchange(stream: &mut TcpStream, xid: u64) {
@@ -146,8 +146,8 @@ fn the_clock_is_read_once_a_turn() {
     config.listener = Some(listener.into());
     let mut ring = Ring::new(config).unwrap();
     assert_eq!(ring.counters().clock_read_count, START_READ_COUNT);
-    let (tell, _told) = channel();
-    let (mut usage_reporter, mut has_left) = (usage_reporter(tell), false);
+    let (usage_sender, _usages) = channel();
+    let (mut usage_reporter, mut has_left) = (usage_reporter(usage_sender), false);
     // The client leaves after the last reply.
     while !has_left {
         let mut core = Closure(|turn: &mut Turn<'_>, event| {
@@ -164,11 +164,11 @@ fn the_clock_is_read_once_a_turn() {
 
 #[test]
 fn a_turn_costs_one_system_call_with_io_uring_and_three_without() {
-    let (server, address, told) = usage_server(0);
+    let (server, address, usages) = usage_server(0);
     let mut stream = connect(address);
-    let before = told.recv().unwrap();
+    let before = usages.recv().unwrap();
     (0..100).for_each(|xid| exchange(&mut stream, xid));
-    let after = told.iter().nth(99).unwrap();
+    let after = usages.iter().nth(99).unwrap();
     let counters = server.stop();
     let turn_count = after.turn_count - before.turn_count;
     // Each usage query costs one more call; all others are the turn's own.
@@ -203,10 +203,10 @@ fn usage_is_reported_within_a_turn() {
 
 #[test]
 fn a_busy_polling_lane_gives_the_same_replies() {
-    let (server, address, told) = usage_server(1000);
+    let (server, address, usages) = usage_server(1000);
     let mut stream = connect(address);
     (0..200).for_each(|xid| exchange(&mut stream, xid));
-    let usage = told.iter().nth(200).unwrap();
+    let usage = usages.iter().nth(200).unwrap();
     let Usage { spin_count, spin_hit_count, .. } = usage;
     // Whether a client replies in time depends on the machine.
     println!("{spin_hit_count} of {spin_count} times it found something");
@@ -291,9 +291,9 @@ fn messages_between_busy_polling_lanes_arrive_and_are_counted() {
 
 #[test]
 fn a_stop_ends_a_busy_polling_lane() {
-    let (server, address, told) = usage_server(1000);
+    let (server, address, usages) = usage_server(1000);
     let _stream = connect(address);
-    told.recv().unwrap();
+    usages.recv().unwrap();
     server.stop();
 }
 
@@ -302,7 +302,7 @@ fn a_request_to_the_right_lane_costs_one_message_for_the_handover() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut mailboxes = Mesh::mailboxes(2).unwrap();
-    let (tell, told) = channel();
+    let (usage_sender, usages) = channel();
     let executor = start(mailboxes.pop().unwrap(), move |_| {
         Closure(move |turn: &mut Turn<'_>, event| match event {
             Event::Net(NetEvent::HandedOver { conn, hello: frame })
@@ -311,7 +311,7 @@ fn a_request_to_the_right_lane_costs_one_message_for_the_handover() {
                 turn.act(NetAction::Send { conn, frame, bulk: None });
                 turn.act(Action::Usage { ticket: Ticket(0) });
             }
-            Event::Usage { usage, .. } => tell.send(usage).unwrap(),
+            Event::Usage { usage, .. } => usage_sender.send(usage).unwrap(),
             Event::Stop => turn.act(Action::Stopped),
             _ => {}
         })
@@ -328,7 +328,7 @@ fn a_request_to_the_right_lane_costs_one_message_for_the_handover() {
     });
     let mut stream = connect(address);
     (0..100).for_each(|xid| exchange(&mut stream, xid));
-    assert!(told.iter().take(101).all(|usage| usage.message_out_count == 0));
+    assert!(usages.iter().take(101).all(|usage| usage.message_out_count == 0));
     let (executor, acceptor) = (executor.stop(), acceptor.stop());
     assert_eq!((acceptor.message_out_count, acceptor.message_in_count), (1, 0));
     assert_eq!((executor.message_out_count, executor.message_in_count), (0, 1));

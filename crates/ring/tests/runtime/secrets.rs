@@ -19,14 +19,14 @@ fn new_secrets_wake_a_lane_and_their_sender_learns_when_they_are_taken() {
     config.mailbox = Some(mailbox);
     let mut ring = Ring::new(config).unwrap();
     let mut recorder = Recorder::default();
-    let (tell, told) = channel();
-    waker.set_secrets(Some(FIRST), Some(tell.clone()));
+    let (replaced, all_replaced) = channel();
+    waker.set_secrets(Some(FIRST), Some(replaced.clone()));
     // The second ones replace the first.
-    waker.set_secrets(Some(SECOND), Some(tell));
-    assert_eq!(told.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout));
+    waker.set_secrets(Some(SECOND), Some(replaced));
+    assert_eq!(all_replaced.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout));
     turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
     assert_eq!(recorder.events, [Event::Secrets(Some(SECOND))]);
-    assert_eq!(told.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Disconnected));
+    assert_eq!(all_replaced.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Disconnected));
     // A sleeping lane.
     let giver = std::thread::spawn(move || waker.set_secrets(Some(FIRST), None));
     turns(&mut ring, &mut recorder, |recorder| recorder.events.len() > 1);

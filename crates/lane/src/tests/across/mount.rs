@@ -23,7 +23,7 @@ struct RequestHeader {
 }
 
 pub(super) struct Mount {
-    who: u8,
+    client: u8,
     conn_epoch: u32,
     xid: u64,
     peers: Vec<Peer>,
@@ -31,8 +31,9 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    pub(super) fn new(server: &mut TestServer, who: u8) -> Self {
-        let mut mount = Self { who, conn_epoch: 0, xid: 1_000_000, peers: Vec::new(), asked: None };
+    pub(super) fn new(server: &mut TestServer, client: u8) -> Self {
+        let mut mount =
+            Self { client, conn_epoch: 0, xid: 1_000_000, peers: Vec::new(), asked: None };
         mount.connect(server);
         mount
     }
@@ -43,9 +44,12 @@ impl Mount {
         self.conn_epoch += 1;
         for lane in 0..server.lane_count() {
             let conn_epoch = self.conn_epoch;
-            let who =
-                HelloFields { server_lane: LaneId(lane), conn_epoch, ..HelloFields::new(self.who) };
-            let mut peer = Peer::new(server, &who);
+            let fields = HelloFields {
+                server_lane: LaneId(lane),
+                conn_epoch,
+                ..HelloFields::new(self.client)
+            };
+            let mut peer = Peer::new(server, &fields);
             peer.xid = 1 << 50;
             // Everything was durable before it was answered, so there is nothing to replay.
             let map = server.map.clone();

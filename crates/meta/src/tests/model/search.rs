@@ -96,7 +96,7 @@ pub(super) fn check(
         directories: search.down,
         predicate: search.predicate(),
     };
-    let mut told = BTreeMap::new();
+    let mut listed = BTreeMap::new();
     loop {
         let found: Found<'_> = harness.answer(Op::Find, &args);
         for entry in found.entries.iter() {
@@ -106,7 +106,7 @@ pub(super) fn check(
                 assert_eq!(attr.flags & attr_flag::SIZE_AT_DATA, 0);
             }
             let row = (entry.inode, entry.kind, entry.verdict, entry.attr.is_some());
-            assert_eq!(told.insert(name, row), None, "listed twice");
+            assert_eq!(listed.insert(name, row), None, "listed twice");
         }
         if found.end {
             break;
@@ -117,5 +117,5 @@ pub(super) fn check(
             harness.churn();
         }
     }
-    assert_eq!(told, expected);
+    assert_eq!(listed, expected);
 }

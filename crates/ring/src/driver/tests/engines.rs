@@ -19,35 +19,35 @@ fn new_file(folder: &TempDir) -> File {
 
 #[test]
 fn written_bytes_are_read_up_to_the_end_with_the_kernels_errors() {
-    on_every_engine("what_is_written_is_read", |rig| {
+    on_every_engine("what_is_written_is_read", |harness| {
         let folder = tempdir().unwrap();
         let file = new_file(&folder);
         let bytes: Vec<u8> = (0..9000_u32).map(|index| index.to_le_bytes()[0]).collect();
-        assert_eq!(rig.ask(JOB, write(&file, &bytes, 100, false)), Ok(9000));
+        assert_eq!(harness.ask(JOB, write(&file, &bytes, 100, false)), Ok(9000));
         let mut back = vec![0; 10_000];
-        assert_eq!(rig.ask(JOB, read(&file, &mut back, 0)), Ok(9100), "a short one");
+        assert_eq!(harness.ask(JOB, read(&file, &mut back, 0)), Ok(9100), "a short one");
         assert!(back[100..9100] == bytes);
-        assert_eq!(rig.ask(JOB, read(&file, &mut back, 9100)), Ok(0), "the end");
+        assert_eq!(harness.ask(JOB, read(&file, &mut back, 9100)), Ok(0), "the end");
         let reads_only = File::open(folder.path().join("file")).unwrap();
-        assert_eq!(rig.ask(JOB, write(&reads_only, &bytes, 0, false)), Err(Errno(9)));
+        assert_eq!(harness.ask(JOB, write(&reads_only, &bytes, 0, false)), Err(Errno(9)));
         let folder_file = File::open(folder.path()).unwrap();
-        assert_eq!(rig.ask(JOB, read(&folder_file, &mut back, 0)), Err(Errno(21)));
+        assert_eq!(harness.ask(JOB, read(&folder_file, &mut back, 0)), Err(Errno(21)));
     });
 }
 
 #[test]
 fn many_operations_on_one_file_complete_once_each() {
     const COUNT: usize = 700;
-    on_every_engine("every_one_of_many", |rig| {
+    on_every_engine("every_one_of_many", |harness| {
         let folder = tempdir().unwrap();
         let file = new_file(&folder);
         let bytes: Vec<Vec<u8>> = (0..COUNT).map(|index| index.to_le_bytes().to_vec()).collect();
         for (index, bytes) in bytes.iter().enumerate() {
-            rig.queue(token(index), write(&file, bytes, index as u64 * 8, false));
+            harness.queue(token(index), write(&file, bytes, index as u64 * 8, false));
         }
         let mut answered: Vec<u32> = (0..COUNT)
             .map(|_| {
-                let completion = rig.next();
+                let completion = harness.next();
                 assert_eq!(completion.result, Ok(8));
                 completion.token.index
             })
@@ -55,14 +55,14 @@ fn many_operations_on_one_file_complete_once_each() {
         answered.sort_unstable();
         assert!(answered.iter().copied().eq(0..u32::try_from(COUNT).unwrap()));
         assert!(fs::read(folder.path().join("file")).unwrap() == bytes.concat());
-        let Offloaded { offloaded_count, thread_count } = rig.driver.offloaded();
-        match rig.engine {
+        let Offloaded { offloaded_count, thread_count } = harness.driver.offloaded();
+        match harness.engine {
             IoEngine::Inline => assert_eq!((offloaded_count, thread_count), (0, 0)),
             IoEngine::Pool => assert!(offloaded_count == 700 && (1..=16).contains(&thread_count)),
             IoEngine::ThreadPerOp => assert_eq!((offloaded_count, thread_count), (700, 700)),
             IoEngine::PosixAio => assert!(offloaded_count == 700 && thread_count <= 700),
             IoEngine::Auto | IoEngine::Uring => {
-                assert!(rig.kind() == DriverKind::Epoll || offloaded_count == 0);
+                assert!(harness.kind() == DriverKind::Epoll || offloaded_count == 0);
             }
         }
     });
@@ -70,44 +70,44 @@ fn many_operations_on_one_file_complete_once_each() {
 
 #[test]
 fn an_engine_wakes_a_lane_that_sleeps() {
-    on_every_engine("an_engine_wakes", |rig| {
+    on_every_engine("an_engine_wakes", |harness| {
         let folder = tempdir().unwrap();
         let file = new_file(&folder);
         let mut back = [0];
         for index in 0..200_u64 {
             // Without another wakeup, an endless wait hangs the test.
-            assert_eq!(rig.ask(JOB, write(&file, b"x", index, false)), Ok(1));
-            assert_eq!(rig.ask(JOB, read(&file, &mut back, index)), Ok(1));
+            assert_eq!(harness.ask(JOB, write(&file, b"x", index, false)), Ok(1));
+            assert_eq!(harness.ask(JOB, read(&file, &mut back, index)), Ok(1));
         }
     });
 }
 
 #[test]
 fn a_lane_sleeps_while_an_engine_has_no_completions() {
-    on_every_engine("a_lane_sleeps", |rig| {
+    on_every_engine("a_lane_sleeps", |harness| {
         let folder = tempdir().unwrap();
         let file = new_file(&folder);
-        assert_eq!(rig.ask(JOB, write(&file, b"x", 0, false)), Ok(1));
+        assert_eq!(harness.ask(JOB, write(&file, b"x", 0, false)), Ok(1));
         // A pending wakeup may be read first.
-        let count = rig.sleep_count(Duration::from_millis(20));
+        let count = harness.sleep_count(Duration::from_millis(20));
         assert!(count <= 4, "{count}");
-        assert!(rig.reaped.is_empty());
+        assert!(harness.reaped.is_empty());
     });
 }
 
 #[test]
 fn quiescing_waits_for_operations_of_an_engine() {
-    on_every_engine("the_end_waits", |rig| {
+    on_every_engine("the_end_waits", |harness| {
         let folder = tempdir().unwrap();
         let file = new_file(&folder);
         // It outlives the driver, whatever the result.
         let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
         for index in 0..64 {
-            rig.queue(token(index), write(&file, bytes, index as u64 * 65_536, false));
+            harness.queue(token(index), write(&file, bytes, index as u64 * 65_536, false));
         }
-        rig.enter(Wait::No);
-        rig.driver.cancel(token(0), file.as_raw_fd());
-        assert!(rig.driver.quiesce());
+        harness.enter(Wait::No);
+        harness.driver.cancel(token(0), file.as_raw_fd());
+        assert!(harness.driver.quiesce());
         let before = fs::read(folder.path().join("file")).unwrap();
         assert!(before.iter().all(|byte| [0, 3].contains(byte)));
         // Nothing writes any more.

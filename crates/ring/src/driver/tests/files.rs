@@ -21,22 +21,22 @@ pub(super) fn write(file: &File, bytes: &[u8], offset: u64, durable: bool) -> Op
 
 #[test]
 fn a_file_is_created_written_read_truncated_and_removed() {
-    on_both("a_file_is_made", |rig| {
+    on_both("a_file_is_made", |harness| {
         let folder = tempdir().unwrap();
         let dir = File::open(folder.path()).unwrap();
         let dir_fd = dir.as_raw_fd();
         let path = c"sub/file".as_ptr();
         let flags = libc::O_RDWR | libc::O_CREAT;
-        assert_eq!(rig.ask(JOB, Op::Open { dir: dir_fd, path, flags }), Err(Errno(2)));
+        assert_eq!(harness.ask(JOB, Op::Open { dir: dir_fd, path, flags }), Err(Errno(2)));
         let sub = c"sub".as_ptr();
-        assert_eq!(rig.ask(JOB, Op::MakeDir { dir: dir_fd, path: sub }), Ok(0));
-        assert_eq!(rig.ask(JOB, Op::MakeDir { dir: dir_fd, path: sub }), Err(Errno(17)));
-        let opened = rig.ask(JOB, Op::Open { dir: dir_fd, path, flags }).unwrap();
+        assert_eq!(harness.ask(JOB, Op::MakeDir { dir: dir_fd, path: sub }), Ok(0));
+        assert_eq!(harness.ask(JOB, Op::MakeDir { dir: dir_fd, path: sub }), Err(Errno(17)));
+        let opened = harness.ask(JOB, Op::Open { dir: dir_fd, path, flags }).unwrap();
         let file = File::from(owned(opened));
         assert!(rustix::io::fcntl_getfd(&file).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
         for durable in [false, true] {
             let bytes = vec![u8::from(durable) + 1; 9000];
-            assert_eq!(rig.ask(JOB, write(&file, &bytes, 100, durable)), Ok(9000));
+            assert_eq!(harness.ask(JOB, write(&file, &bytes, 100, durable)), Ok(9000));
             let mut back = vec![0; 10_000];
             let (at, file) = (back.as_mut_ptr(), file.as_raw_fd());
             let read = |offset| Op::Read {
@@ -47,41 +47,41 @@ fn a_file_is_created_written_read_truncated_and_removed() {
                 direct: false,
                 cached: false,
             };
-            assert_eq!(rig.ask(JOB, read(0)), Ok(9100));
+            assert_eq!(harness.ask(JOB, read(0)), Ok(9100));
             assert!(back[100..9100] == bytes);
-            assert_eq!(rig.ask(JOB, read(9100)), Ok(0), "the end");
+            assert_eq!(harness.ask(JOB, read(9100)), Ok(0), "the end");
         }
         let file_fd = file.as_raw_fd();
-        if rig.driver.truncates() {
-            assert_eq!(rig.ask(JOB, Op::Truncate { file: file_fd, size_bytes: 50 }), Ok(0));
+        if harness.driver.truncates() {
+            assert_eq!(harness.ask(JOB, Op::Truncate { file: file_fd, size_bytes: 50 }), Ok(0));
             assert_eq!(file.metadata().unwrap().len(), 50);
         }
         let more = Op::Allocate { file: file_fd, offset: 0, range_bytes: 70_000, mode: 0 };
-        assert_eq!(rig.ask(JOB, more), Ok(0));
+        assert_eq!(harness.ask(JOB, more), Ok(0));
         assert_eq!(file.metadata().unwrap().len(), 70_000);
         for data_only in [true, false] {
-            assert_eq!(rig.ask(JOB, Op::Sync { file: file_fd, data_only }), Ok(0));
+            assert_eq!(harness.ask(JOB, Op::Sync { file: file_fd, data_only }), Ok(0));
         }
-        assert_eq!(rig.ask(JOB, Op::Remove { dir: dir_fd, path }), Ok(0));
-        assert_eq!(rig.ask(JOB, Op::Remove { dir: dir_fd, path }), Err(Errno(2)));
+        assert_eq!(harness.ask(JOB, Op::Remove { dir: dir_fd, path }), Ok(0));
+        assert_eq!(harness.ask(JOB, Op::Remove { dir: dir_fd, path }), Err(Errno(2)));
         let closed = Op::Sync { file: -1, data_only: true };
-        assert_eq!(rig.ask(JOB, closed), Err(Errno(9)));
+        assert_eq!(harness.ask(JOB, closed), Err(Errno(9)));
     });
 }
 
 #[test]
 fn more_operations_than_threads_complete_once_each() {
     const COUNT: usize = 300;
-    on_both("more_is_under_way", |rig| {
+    on_both("more_is_under_way", |harness| {
         let folder = tempdir().unwrap();
         let file = File::create_new(folder.path().join("file")).unwrap();
         let bytes: Vec<Vec<u8>> = (0..COUNT).map(|index| index.to_le_bytes().to_vec()).collect();
         for (index, bytes) in bytes.iter().enumerate() {
-            rig.queue(token(index), write(&file, bytes, index as u64 * 8, index % 3 == 0));
+            harness.queue(token(index), write(&file, bytes, index as u64 * 8, index % 3 == 0));
         }
         let mut answered: Vec<u32> = (0..COUNT)
             .map(|_| {
-                let completion = rig.next();
+                let completion = harness.next();
                 assert_eq!(completion.result, Ok(8));
                 completion.token.index
             })
@@ -94,22 +94,22 @@ fn more_operations_than_threads_complete_once_each() {
 
 #[test]
 fn an_operation_on_a_thread_is_waited_for_instead_of_cancelled() {
-    on_both("what_a_thread_does", |rig| {
+    on_both("what_a_thread_does", |harness| {
         let folder = tempdir().unwrap();
         let file = File::create_new(folder.path().join("file")).unwrap();
         // It outlives the driver, whatever the result.
         let bytes: &[u8] = Box::leak(vec![3; 1 << 16].into_boxed_slice());
-        rig.queue(token(0), write(&file, bytes, 0, true));
-        rig.enter(Wait::No);
-        rig.driver.cancel(token(0), file.as_raw_fd());
-        let result = rig.result(token(0));
+        harness.queue(token(0), write(&file, bytes, 0, true));
+        harness.enter(Wait::No);
+        harness.driver.cancel(token(0), file.as_raw_fd());
+        let result = harness.result(token(0));
         // The kernel's own workers can be interrupted.
-        assert!(result == Ok(1 << 16) || rig.kind() == DriverKind::IoUring, "{result:?}");
+        assert!(result == Ok(1 << 16) || harness.kind() == DriverKind::IoUring, "{result:?}");
         for index in 0..64 {
-            rig.queue(token(index), write(&file, bytes, index as u64 * 65_536, true));
+            harness.queue(token(index), write(&file, bytes, index as u64 * 65_536, true));
         }
-        rig.enter(Wait::No);
-        assert!(rig.driver.quiesce());
+        harness.enter(Wait::No);
+        assert!(harness.driver.quiesce());
         let name = format!("files-{}", rustix::thread::gettid().as_raw_nonzero());
         assert!(!lives(&name), "no thread is left");
     });
@@ -117,13 +117,13 @@ fn an_operation_on_a_thread_is_waited_for_instead_of_cancelled() {
 
 #[test]
 fn a_thread_wakes_a_lane_that_sleeps() {
-    on_both("a_thread_wakes", |rig| {
+    on_both("a_thread_wakes", |harness| {
         let folder = tempdir().unwrap();
         let file = File::create_new(folder.path().join("file")).unwrap();
         for index in 0..200 {
             // Without another wakeup, an endless wait hangs the test.
-            assert_eq!(rig.ask(token(index), write(&file, b"x", 0, true)), Ok(1));
+            assert_eq!(harness.ask(token(index), write(&file, b"x", 0, true)), Ok(1));
         }
-        assert_eq!(rig.driver.call_count() > 0, rig.kind() == DriverKind::Epoll);
+        assert_eq!(harness.driver.call_count() > 0, harness.kind() == DriverKind::Epoll);
     });
 }

@@ -73,7 +73,7 @@ impl Fixture {
         is_due.then_some(there_bytes.min(space_bytes))
     }
 
-    fn step(&mut self, rig: &mut Rig, log: &mut Log) {
+    fn step(&mut self, harness: &mut Harness, log: &mut Log) {
         match self.roll(9) {
             0 if !self.ended => {
                 let count = 1 + self.roll(3000);
@@ -92,22 +92,22 @@ impl Fixture {
                 let socket = self.socket.as_raw_fd();
                 let space = &mut self.space[..space_bytes];
                 let op = if whole { recv_whole(socket, space) } else { recv(socket, space) };
-                rig.queue(RECV, op);
+                harness.queue(RECV, op);
             }
-            4 if self.pending.is_some() && self.due().is_none() => self.cancel(rig, log),
-            5 => self.send(rig, log),
-            6 => self.write(rig, log),
-            7 => self.read(rig, log),
-            8 => self.cut(rig, log),
-            _ => rig.enter(Wait::No),
+            4 if self.pending.is_some() && self.due().is_none() => self.cancel(harness, log),
+            5 => self.send(harness, log),
+            6 => self.write(harness, log),
+            7 => self.read(harness, log),
+            8 => self.cut(harness, log),
+            _ => harness.enter(Wait::No),
         }
         if let Some(due_bytes) = self.due() {
-            let result = rig.result(RECV);
+            let result = harness.result(RECV);
             assert_eq!(result, Ok(u32::try_from(due_bytes).unwrap()), "{:?}", self.pending);
             self.take(result, log);
         } else {
-            rig.enter(Wait::No);
-            assert_eq!(rig.reaped, [], "nothing is due: {:?}", self.pending);
+            harness.enter(Wait::No);
+            assert_eq!(harness.reaped, [], "nothing is due: {:?}", self.pending);
         }
     }
 
@@ -120,10 +120,10 @@ impl Fixture {
     }
 
     /// The completion has the receive's result, or says that it was cancelled.
-    fn cancel(&mut self, rig: &mut Rig, log: &mut Log) {
-        rig.enter(Wait::No);
-        rig.driver.cancel(RECV, self.socket.as_raw_fd());
-        let result = rig.result(RECV);
+    fn cancel(&mut self, harness: &mut Harness, log: &mut Log) {
+        harness.enter(Wait::No);
+        harness.driver.cancel(RECV, self.socket.as_raw_fd());
+        let result = harness.result(RECV);
         let expected = match u32::try_from(self.arrived.len()).unwrap() {
             0 => Err(CANCELLED),
             there_bytes => Ok(there_bytes),
@@ -132,18 +132,18 @@ impl Fixture {
         self.take(result, log);
     }
 
-    fn send(&mut self, rig: &mut Rig, log: &mut Log) {
+    fn send(&mut self, harness: &mut Harness, log: &mut Log) {
         let count = 1 + self.roll(4000);
         let bytes = self.bytes(count);
         let at_once = self.roll(2) == 0;
-        let result = rig.ask(SEND, send(self.socket.as_raw_fd(), &bytes, at_once));
+        let result = harness.ask(SEND, send(self.socket.as_raw_fd(), &bytes, at_once));
         let mut received = vec![0; count];
         self.peer.read_exact(&mut received).unwrap();
         assert!(received == bytes);
         log.push((Kind::Send, result));
     }
 
-    fn write(&mut self, rig: &mut Rig, log: &mut Log) {
+    fn write(&mut self, harness: &mut Harness, log: &mut Log) {
         let (offset, count) = (self.roll(20_000), 1 + self.roll(8000));
         let bytes = self.bytes(count);
         let (file, at, write_bytes) = (self.file.as_raw_fd(), bytes.as_ptr(), bytes.len());
@@ -152,7 +152,7 @@ impl Fixture {
             0 => Op::Write { file, at, write_bytes, offset: place, direct: false },
             _ => Op::WriteDurable { file, at, write_bytes, offset: place },
         };
-        log.push((Kind::Job, rig.ask(JOB, op)));
+        log.push((Kind::Job, harness.ask(JOB, op)));
         let end = offset + count;
         if self.contents.len() < end {
             self.contents.resize(end, 0);
@@ -161,7 +161,7 @@ impl Fixture {
     }
 
     /// Short reads are allowed before the end, because a page may not be in memory.
-    fn read(&mut self, rig: &mut Rig, log: &mut Log) {
+    fn read(&mut self, harness: &mut Harness, log: &mut Log) {
         let (offset, count) = (self.roll(30_000), 1 + self.roll(8000));
         let mut back = vec![0; count];
         let mut moved_bytes = 0;
@@ -169,7 +169,7 @@ impl Fixture {
             let (file, at) = (self.file.as_raw_fd(), back[moved_bytes..].as_mut_ptr());
             let read_bytes = u32::try_from(count - moved_bytes).unwrap();
             let place = (offset + moved_bytes) as u64;
-            match rig
+            match harness
                 .ask(
                     JOB,
                     Op::Read { file, at, read_bytes, offset: place, direct: false, cached: false },
@@ -186,30 +186,30 @@ impl Fixture {
         log.push((Kind::Job, Ok(u32::try_from(moved_bytes).unwrap())));
     }
 
-    fn cut(&mut self, rig: &mut Rig, log: &mut Log) {
+    fn cut(&mut self, harness: &mut Harness, log: &mut Log) {
         let file = self.file.as_raw_fd();
         let size = self.roll(20_000);
-        if rig.driver.truncates() && self.roll(2) == 0 {
-            log.push((Kind::Job, rig.ask(JOB, Op::Truncate { file, size_bytes: size as u64 })));
+        if harness.driver.truncates() && self.roll(2) == 0 {
+            log.push((Kind::Job, harness.ask(JOB, Op::Truncate { file, size_bytes: size as u64 })));
             self.contents.resize(size, 0);
         } else {
             log.push((
                 Kind::Job,
-                rig.ask(JOB, Op::Sync { file, data_only: size.is_multiple_of(2) }),
+                harness.ask(JOB, Op::Sync { file, data_only: size.is_multiple_of(2) }),
             ));
         }
     }
 }
 
-fn live(seed: u64, rig: &mut Rig) -> Log {
+fn live(seed: u64, harness: &mut Harness) -> Log {
     let (mut fixture, mut log) = (Fixture::new(seed), Log::new());
     for _ in 0..STEP_COUNT {
-        fixture.step(rig, &mut log);
+        fixture.step(harness, &mut log);
     }
     if fixture.pending.is_some() && fixture.due().is_none() {
-        fixture.cancel(rig, &mut log);
+        fixture.cancel(harness, &mut log);
     }
-    rig.driver.forget(fixture.socket.as_raw_fd());
+    harness.driver.forget(fixture.socket.as_raw_fd());
     log
 }
 
@@ -217,7 +217,7 @@ fn live(seed: u64, rig: &mut Rig) -> Log {
 fn both_drivers_agree_with_the_model_in_any_order() {
     for seed in 1..=SEED_COUNT {
         let logs = std::sync::Mutex::new(Vec::new());
-        on_both("whatever_the_order", |rig| logs.lock().unwrap().push(live(seed, rig)));
+        on_both("whatever_the_order", |harness| logs.lock().unwrap().push(live(seed, harness)));
         assert!(logs.lock().unwrap().windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}");
     }
 }
@@ -226,7 +226,7 @@ fn both_drivers_agree_with_the_model_in_any_order() {
 fn every_engine_agrees_with_the_model_in_any_order() {
     for seed in 1..=SEED_COUNT / 4 {
         let logs = std::sync::Mutex::new(Vec::new());
-        on_every_engine("every_engine", |rig| logs.lock().unwrap().push(live(seed, rig)));
+        on_every_engine("every_engine", |harness| logs.lock().unwrap().push(live(seed, harness)));
         assert!(logs.lock().unwrap().windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}");
     }
 }

@@ -21,110 +21,110 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
 
 #[test]
 fn bytes_are_received_whether_they_come_before_or_after_the_receive() {
-    on_both("what_arrives_is_received", |rig| {
+    on_both("what_arrives_is_received", |harness| {
         let (socket, mut peer) = tcp_pair();
         let mut space = [0; 16];
         peer.write_all(b"early").unwrap();
-        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(5));
-        rig.queue(RECV, recv(socket.as_raw_fd(), &mut space));
-        rig.enter(Wait::No);
-        assert!(rig.reaped.is_empty());
+        assert_eq!(harness.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(5));
+        harness.queue(RECV, recv(socket.as_raw_fd(), &mut space));
+        harness.enter(Wait::No);
+        assert!(harness.reaped.is_empty());
         peer.write_all(b"late").unwrap();
-        assert_eq!(rig.result(RECV), Ok(4));
+        assert_eq!(harness.result(RECV), Ok(4));
         assert_eq!(&space[..4], b"late");
-        rig.driver.forget(socket.as_raw_fd());
+        harness.driver.forget(socket.as_raw_fd());
     });
 }
 
 #[test]
 fn a_whole_receive_completes_when_full_or_at_the_end() {
-    on_both("what_is_wanted_whole", |rig| {
+    on_both("what_is_wanted_whole", |harness| {
         let (socket, mut peer) = tcp_pair();
         let mut space = vec![0; 300_000];
-        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut space));
+        harness.queue(RECV, recv_whole(socket.as_raw_fd(), &mut space));
         let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
         for piece in bytes.chunks(70_000) {
-            rig.enter(Wait::No);
-            assert!(rig.reaped.is_empty());
+            harness.enter(Wait::No);
+            assert!(harness.reaped.is_empty());
             peer.write_all(piece).unwrap();
         }
-        assert_eq!(rig.result(RECV), Ok(300_000));
+        assert_eq!(harness.result(RECV), Ok(300_000));
         assert!(space == bytes);
-        rig.queue(RECV, recv_whole(socket.as_raw_fd(), &mut space));
+        harness.queue(RECV, recv_whole(socket.as_raw_fd(), &mut space));
         peer.write_all(b"rest").unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(rig.result(RECV), Ok(4));
-        rig.driver.forget(socket.as_raw_fd());
+        assert_eq!(harness.result(RECV), Ok(4));
+        harness.driver.forget(socket.as_raw_fd());
     });
 }
 
 #[test]
 fn discarded_bytes_are_counted_and_not_written() {
-    on_both("what_is_thrown_away", |rig| {
+    on_both("what_is_thrown_away", |harness| {
         let (socket, mut peer) = tcp_pair();
         let mut space = [7; 1000];
         peer.write_all(&[1; 600]).unwrap();
         let (socket_fd, at) = (socket.as_raw_fd(), space.as_mut_ptr());
         let op = Op::Recv { socket: socket_fd, at, space_bytes: 400, whole: false, discard: true };
-        assert_eq!((rig.ask(RECV, op), rig.ask(RECV, op)), (Ok(400), Ok(200)));
+        assert_eq!((harness.ask(RECV, op), harness.ask(RECV, op)), (Ok(400), Ok(200)));
         assert_eq!(space, [7; 1000]);
-        rig.driver.forget(socket_fd);
+        harness.driver.forget(socket_fd);
     });
 }
 
 #[test]
 fn a_half_closed_connection_takes_a_send_and_a_closed_one_fails_it() {
-    on_both("whoever_is_half_gone", |rig| {
+    on_both("whoever_is_half_gone", |harness| {
         let (socket, mut peer) = tcp_pair();
         let mut space = [0; 16];
-        rig.queue(RECV, recv(socket.as_raw_fd(), &mut space));
-        rig.enter(Wait::No);
+        harness.queue(RECV, recv(socket.as_raw_fd(), &mut space));
+        harness.enter(Wait::No);
         peer.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(rig.result(RECV), Ok(0));
-        assert_eq!(rig.ask(SEND, send(socket.as_raw_fd(), b"still", true)), Ok(5));
+        assert_eq!(harness.result(RECV), Ok(0));
+        assert_eq!(harness.ask(SEND, send(socket.as_raw_fd(), b"still", true)), Ok(5));
         let mut received = [0; 5];
         peer.read_exact(&mut received).unwrap();
         assert_eq!(&received, b"still");
         drop(peer);
         // The first send is answered by a reset; a later one fails.
-        while rig.ask(SEND, send(socket.as_raw_fd(), b"closed", true)).is_ok() {}
+        while harness.ask(SEND, send(socket.as_raw_fd(), b"closed", true)).is_ok() {}
         assert!(
-            rig.ask(WAIT, Op::Writable { socket: socket.as_raw_fd() }).is_ok(),
+            harness.ask(WAIT, Op::Writable { socket: socket.as_raw_fd() }).is_ok(),
             "the failure is reported"
         );
-        assert!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)).unwrap_or(0) == 0);
-        let sleep_count = rig.sleep_count(SHORT_SLEEP);
+        assert!(harness.ask(RECV, recv(socket.as_raw_fd(), &mut space)).unwrap_or(0) == 0);
+        let sleep_count = harness.sleep_count(SHORT_SLEEP);
         assert!(sleep_count <= 2, "no operation waits for it any more: {sleep_count} sleeps");
-        rig.driver.forget(socket.as_raw_fd());
+        harness.driver.forget(socket.as_raw_fd());
     });
 }
 
 #[test]
 fn bytes_without_a_receive_cause_few_wakeups() {
-    on_both("what_nobody_receives", |rig| {
+    on_both("what_nobody_receives", |harness| {
         let (socket, mut peer) = tcp_pair();
         let mut space = [0; 4];
         peer.write_all(b"more than that").unwrap();
-        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(4));
-        let sleep_count = rig.sleep_count(SHORT_SLEEP);
+        assert_eq!(harness.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(4));
+        let sleep_count = harness.sleep_count(SHORT_SLEEP);
         assert!(sleep_count <= 2, "{sleep_count} sleeps");
-        assert_eq!(rig.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(4));
-        rig.driver.forget(socket.as_raw_fd());
+        assert_eq!(harness.ask(RECV, recv(socket.as_raw_fd(), &mut space)), Ok(4));
+        harness.driver.forget(socket.as_raw_fd());
     });
 }
 
 #[test]
 fn a_complete_send_at_once_ends_no_wait_and_a_short_one_does() {
-    on_both("a_send_at_once", |rig| {
+    on_both("a_send_at_once", |harness| {
         // Not over TCP, where acknowledgements free space in the socket.
         let (socket, mut peer) = UnixStream::pair().unwrap();
-        rig.queue(SEND, send(socket.as_raw_fd(), b"fits", true));
-        assert_eq!(rig.sleep_count(SHORT_SLEEP), 1);
-        assert_eq!(rig.result(SEND), Ok(4));
+        harness.queue(SEND, send(socket.as_raw_fd(), b"fits", true));
+        assert_eq!(harness.sleep_count(SHORT_SLEEP), 1);
+        assert_eq!(harness.result(SEND), Ok(4));
         let bytes = vec![5; 1 << 20];
         let mut sent_bytes = 4;
         loop {
-            match rig.ask(SEND, send(socket.as_raw_fd(), &bytes, true)) {
+            match harness.ask(SEND, send(socket.as_raw_fd(), &bytes, true)) {
                 Ok(now_bytes) => sent_bytes += now_bytes as usize,
                 Err(errno) => {
                     assert_eq!(errno, Errno(11));
@@ -132,26 +132,26 @@ fn a_complete_send_at_once_ends_no_wait_and_a_short_one_does() {
                 }
             }
         }
-        rig.queue(WAIT, Op::Writable { socket: socket.as_raw_fd() });
-        rig.enter(Wait::No);
-        assert!(rig.reaped.is_empty(), "there is no space");
+        harness.queue(WAIT, Op::Writable { socket: socket.as_raw_fd() });
+        harness.enter(Wait::No);
+        assert!(harness.reaped.is_empty(), "there is no space");
         let mut received = vec![0; sent_bytes];
         peer.read_exact(&mut received).unwrap();
-        assert!(rig.result(WAIT).is_ok());
-        let sleep_count = rig.sleep_count(SHORT_SLEEP);
+        assert!(harness.result(WAIT).is_ok());
+        let sleep_count = harness.sleep_count(SHORT_SLEEP);
         assert!(
             sleep_count <= 2,
             "free space causes no wakeup without a waiting send: {sleep_count} sleeps"
         );
         peer.set_nonblocking(true).unwrap();
         assert_eq!(peer.read(&mut received).unwrap_err().kind(), ErrorKind::WouldBlock);
-        rig.driver.forget(socket.as_raw_fd());
+        harness.driver.forget(socket.as_raw_fd());
     });
 }
 
 #[test]
 fn a_slow_reader_gets_all_of_a_gathered_send_in_order() {
-    on_both("a_slow_reader", |rig| {
+    on_both("a_slow_reader", |harness| {
         let (socket, mut peer) = tcp_pair();
         let pieces: Vec<Vec<u8>> =
             (0..100_u8).map(|index| vec![index; 1000 + usize::from(index) * 1700]).collect();
@@ -166,7 +166,7 @@ fn a_slow_reader_gets_all_of_a_gathered_send_in_order() {
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (iovecs.as_mut_ptr(), iovecs.len());
         let sent: Vec<u8> = pieces.concat();
-        rig.queue(
+        harness.queue(
             SEND,
             Op::SendGathered { socket: socket.as_raw_fd(), message: &raw const message },
         );
@@ -180,42 +180,42 @@ fn a_slow_reader_gets_all_of_a_gathered_send_in_order() {
             }
             received
         });
-        assert_eq!(rig.result(SEND), Ok(u32::try_from(sent.len()).unwrap()));
+        assert_eq!(harness.result(SEND), Ok(u32::try_from(sent.len()).unwrap()));
         assert!(reading.join().unwrap() == sent);
-        rig.driver.forget(socket.as_raw_fd());
+        harness.driver.forget(socket.as_raw_fd());
     });
 }
 
 #[test]
 fn a_sockets_receive_and_send_wait_and_are_cancelled_separately() {
-    on_both("both_ways_of_a_socket", |rig| {
+    on_both("both_ways_of_a_socket", |harness| {
         let (socket, mut peer) = tcp_pair();
         let file = socket.as_raw_fd();
         let (mut space, bytes) = ([0; 16], vec![1; 16 << 20]);
-        rig.queue(RECV, recv(file, &mut space));
-        rig.queue(SEND, send(file, &bytes, false));
-        rig.enter(Wait::No);
-        assert!(rig.reaped.is_empty(), "one has nothing to receive, the other no space");
+        harness.queue(RECV, recv(file, &mut space));
+        harness.queue(SEND, send(file, &bytes, false));
+        harness.enter(Wait::No);
+        assert!(harness.reaped.is_empty(), "one has nothing to receive, the other no space");
         peer.write_all(b"later").unwrap();
-        assert_eq!(rig.result(RECV), Ok(5));
-        rig.queue(RECV, recv(file, &mut space));
-        rig.enter(Wait::No);
-        rig.driver.cancel(RECV, file);
-        assert_eq!(rig.result(RECV), Err(CANCELLED));
-        rig.driver.cancel(SEND, file);
-        let sent_bytes = rig.result(SEND).unwrap();
+        assert_eq!(harness.result(RECV), Ok(5));
+        harness.queue(RECV, recv(file, &mut space));
+        harness.enter(Wait::No);
+        harness.driver.cancel(RECV, file);
+        assert_eq!(harness.result(RECV), Err(CANCELLED));
+        harness.driver.cancel(SEND, file);
+        let sent_bytes = harness.result(SEND).unwrap();
         assert!((1..16 << 20).contains(&sent_bytes), "the sent bytes are reported: {sent_bytes}");
         let mut received = vec![0; sent_bytes as usize];
         peer.read_exact(&mut received).unwrap();
         peer.set_nonblocking(true).unwrap();
         assert_eq!(peer.read(&mut space).unwrap_err().kind(), ErrorKind::WouldBlock);
-        rig.driver.forget(file);
+        harness.driver.forget(file);
     });
 }
 
 #[test]
 fn a_reused_descriptor_belongs_to_its_new_socket() {
-    on_both("a_descriptor_that_is_used_again", |rig| {
+    on_both("a_descriptor_that_is_used_again", |harness| {
         // A descriptor number that nothing else in this process gets.
         const FILE: RawFd = 900;
         for round in 0..200_u8 {
@@ -225,47 +225,47 @@ fn a_reused_descriptor_belongs_to_its_new_socket() {
             let file = socket.as_raw_fd();
             assert_eq!(file, FILE, "it is used again");
             let mut space = [0; 4];
-            rig.queue(RECV, recv(file, &mut space));
-            rig.enter(Wait::No);
-            assert!(rig.reaped.is_empty(), "nothing of an earlier socket has_other");
+            harness.queue(RECV, recv(file, &mut space));
+            harness.enter(Wait::No);
+            assert!(harness.reaped.is_empty(), "nothing of an earlier socket has_other");
             match round % 3 {
                 0 => {
                     peer.write_all(&[round]).unwrap();
-                    assert_eq!(rig.result(RECV), Ok(1));
+                    assert_eq!(harness.result(RECV), Ok(1));
                     assert_eq!(space[0], round);
                 }
                 1 => {
-                    rig.driver.cancel(RECV, file);
-                    assert_eq!(rig.result(RECV), Err(CANCELLED));
+                    harness.driver.cancel(RECV, file);
+                    assert_eq!(harness.result(RECV), Err(CANCELLED));
                     // Unread when it is closed.
                     peer.write_all(&[round]).unwrap();
                 }
                 _ => {
                     drop(peer);
-                    assert_eq!(rig.result(RECV), Ok(0));
+                    assert_eq!(harness.result(RECV), Ok(0));
                 }
             }
-            rig.driver.forget(file);
+            harness.driver.forget(file);
         }
     });
 }
 
 #[test]
 fn a_handed_over_socket_causes_no_events_at_its_former_lane() {
-    on_both("a_socket_that_is_given_away", |rig| {
-        let other = Driver::new(DriverChoice::Only(rig.kind()), false).unwrap();
-        let mut other = Rig { driver: other, reaped: Vec::new(), engine: IoEngine::Auto };
+    on_both("a_socket_that_is_given_away", |harness| {
+        let other = Driver::new(DriverChoice::Only(harness.kind()), false).unwrap();
+        let mut other = Harness { driver: other, reaped: Vec::new(), engine: IoEngine::Auto };
         let (socket, mut peer) = tcp_pair();
         let (file, mut space) = (socket.as_raw_fd(), [0; 16]);
-        rig.queue(RECV, recv(file, &mut space));
-        rig.enter(Wait::No);
-        rig.driver.cancel(RECV, file);
-        assert_eq!(rig.result(RECV), Err(CANCELLED));
-        rig.driver.forget(file);
+        harness.queue(RECV, recv(file, &mut space));
+        harness.enter(Wait::No);
+        harness.driver.cancel(RECV, file);
+        assert_eq!(harness.result(RECV), Err(CANCELLED));
+        harness.driver.forget(file);
         other.queue(RECV, recv(file, &mut space));
         other.enter(Wait::No);
         peer.write_all(b"for the other").unwrap();
-        assert_eq!(rig.sleep_count(SHORT_SLEEP), 1, "the former lane gets no event");
+        assert_eq!(harness.sleep_count(SHORT_SLEEP), 1, "the former lane gets no event");
         assert_eq!(other.result(RECV), Ok(13));
         other.driver.forget(file);
     });
@@ -278,21 +278,21 @@ fn both_drivers_accept_until_cancelled() {
     let file = listener.as_raw_fd();
     // Twice: flags that one driver sets on the listener must not disturb the other.
     for _ in 0..2 {
-        on_both("connections_are_accepted", |rig| {
-            rig.queue(ACCEPT, Op::AcceptMany { listener: file });
-            rig.enter(Wait::No);
-            assert!(rig.reaped.is_empty());
+        on_both("connections_are_accepted", |harness| {
+            harness.queue(ACCEPT, Op::AcceptMany { listener: file });
+            harness.enter(Wait::No);
+            assert!(harness.reaped.is_empty());
             for _ in 0..3 {
                 let mut peer = TcpStream::connect(address).unwrap();
-                let completion = rig.next();
+                let completion = harness.next();
                 assert_eq!((completion.token, completion.more), (ACCEPT, true));
                 let mut accepted = TcpStream::from(owned(completion.result.unwrap()));
                 accepted.write_all(b"hi").unwrap();
                 peer.read_exact(&mut [0; 2]).unwrap();
             }
-            rig.driver.cancel(ACCEPT, file);
-            assert_eq!(rig.result(ACCEPT), Err(CANCELLED));
-            rig.driver.forget(file);
+            harness.driver.cancel(ACCEPT, file);
+            assert_eq!(harness.result(ACCEPT), Err(CANCELLED));
+            harness.driver.forget(file);
         });
     }
 }
@@ -305,7 +305,7 @@ fn unconnected(address: SocketAddr) -> (OwnedFd, crate::listen::Address) {
 
 #[test]
 fn connecting_succeeds_is_refused_or_is_cancelled() {
-    on_both("connecting", |rig| {
+    on_both("connecting", |harness| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::listen(&listener, 0).unwrap();
         let address = listener.local_addr().unwrap();
@@ -316,18 +316,18 @@ fn connecting_succeeds_is_refused_or_is_cancelled() {
             address: at,
             address_bytes,
         };
-        assert!(rig.ask(CONNECT, op(&socket)).is_ok());
-        rig.driver.forget(socket.as_raw_fd());
+        assert!(harness.ask(CONNECT, op(&socket)).is_ok());
+        harness.driver.forget(socket.as_raw_fd());
         // The backlog has one place, which is taken once the listener is readable.
         let queued = PollFd::new(&listener, PollFlags::IN);
         assert_eq!(rustix::event::poll(&mut [queued], None).unwrap(), 1);
         let (waiting, _) = unconnected(address);
-        rig.queue(CONNECT, op(&waiting));
-        rig.enter(Wait::No);
-        assert!(rig.reaped.is_empty());
-        rig.driver.cancel(CONNECT, waiting.as_raw_fd());
-        assert_eq!(rig.result(CONNECT), Err(CANCELLED));
-        rig.driver.forget(waiting.as_raw_fd());
+        harness.queue(CONNECT, op(&waiting));
+        harness.enter(Wait::No);
+        assert!(harness.reaped.is_empty());
+        harness.driver.cancel(CONNECT, waiting.as_raw_fd());
+        assert_eq!(harness.result(CONNECT), Err(CANCELLED));
+        harness.driver.forget(waiting.as_raw_fd());
         // An address that no other socket can have, with no listener.
         let bound = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         rustix::net::bind(&bound, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -335,23 +335,23 @@ fn connecting_succeeds_is_refused_or_is_cancelled() {
         let (refused, to) = unconnected(address);
         let (address, address_bytes) = to.raw();
         let op = Op::Connect { socket: refused.as_raw_fd(), address, address_bytes };
-        assert_eq!(rig.ask(CONNECT, op), Err(Errno(111)));
-        rig.driver.forget(refused.as_raw_fd());
+        assert_eq!(harness.ask(CONNECT, op), Err(Errno(111)));
+        harness.driver.forget(refused.as_raw_fd());
     });
 }
 
 #[test]
 fn quiescing_cancels_waiting_operations() {
-    on_both("the_end_takes_back", |rig| {
+    on_both("the_end_takes_back", |harness| {
         let (socket, _peer) = tcp_pair();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let space = Box::leak(Box::new([0; 8]));
-        rig.queue(RECV, recv(socket.as_raw_fd(), space));
-        rig.queue(ACCEPT, Op::AcceptMany { listener: listener.as_raw_fd() });
-        rig.enter(Wait::No);
+        harness.queue(RECV, recv(socket.as_raw_fd(), space));
+        harness.queue(ACCEPT, Op::AcceptMany { listener: listener.as_raw_fd() });
+        harness.enter(Wait::No);
         let _unaccepted = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        rig.queue(WAIT, Op::Writable { socket: socket.into_raw_fd() });
-        assert!(rig.driver.quiesce());
+        harness.queue(WAIT, Op::Writable { socket: socket.into_raw_fd() });
+        assert!(harness.driver.quiesce());
     });
 }
 
@@ -365,19 +365,23 @@ fn busy_polling_finds_completions() {
             );
             continue;
         };
-        let mut rig = Rig { driver, reaped: Vec::new(), engine: IoEngine::Auto };
+        let mut harness = Harness { driver, reaped: Vec::new(), engine: IoEngine::Auto };
         let (socket, mut peer) = UnixStream::pair().unwrap();
         let mut space = [0; 4];
         for _ in 0..10 {
-            rig.queue(RECV, recv(socket.as_raw_fd(), &mut space));
-            rig.enter(Wait::No);
-            assert!(!rig.driver.poll(10, || false), "nothing has_other on {}", kind.text());
-            assert!(rig.driver.poll(10, || true), "the other condition on {}", kind.text());
+            harness.queue(RECV, recv(socket.as_raw_fd(), &mut space));
+            harness.enter(Wait::No);
+            assert!(!harness.driver.poll(10, || false), "nothing has_other on {}", kind.text());
+            assert!(harness.driver.poll(10, || true), "the other condition on {}", kind.text());
             peer.write_all(b"come").unwrap();
-            assert!(rig.driver.poll(10, || false), "the completion was reaped on {}", kind.text());
-            rig.enter(Wait::No);
-            assert_eq!(rig.result(RECV), Ok(4));
+            assert!(
+                harness.driver.poll(10, || false),
+                "the completion was reaped on {}",
+                kind.text()
+            );
+            harness.enter(Wait::No);
+            assert_eq!(harness.result(RECV), Ok(4));
         }
-        rig.driver.forget(socket.as_raw_fd());
+        harness.driver.forget(socket.as_raw_fd());
     }
 }
