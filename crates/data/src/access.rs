@@ -7,7 +7,7 @@ impl Shards {
     /// Reports a read, if it may change the access time.
     pub(crate) fn access(&mut self, inode: InodeNo, now_ns: u64) {
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        if object.tells_access(now_ns) {
+        if object.access_is_due(now_ns) {
             let write_time_ns = object.write_time_ns;
             self.outcomes.push_back(Outcome::Accessed { inode, write_time_ns });
         }

@@ -222,14 +222,14 @@ impl Object {
     }
 
     /// Whether a read now must be reported: the first one after a change, and one a day.
-    pub(crate) fn tells_access(&mut self, now_ns: u64) -> bool {
+    pub(crate) fn access_is_due(&mut self, now_ns: u64) -> bool {
         const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
         let old = now_ns.saturating_sub(self.accessed_ns) >= DAY_NS;
-        let tells = old || self.accessed_ns <= self.write_time_ns;
-        if tells {
+        let is_due = old || self.accessed_ns <= self.write_time_ns;
+        if is_due {
             self.accessed_ns = now_ns.max(self.write_time_ns.saturating_add(1));
         }
-        tells
+        is_due
     }
 
     /// Applies a change to the known state: a new one now, a replayed one with its old time.

@@ -462,8 +462,10 @@ fn a_truncation_that_failed_half_way_is_settled_when_it_is_recorded() {
     };
     let (shard, transno) = (*shard, *transno);
     assert_eq!(without_access, &change);
-    let Outcome::Sized { token: told, until, contents, .. } = sized else { panic!("{sized:?}") };
-    assert_eq!((*told, *until, contents.size_bytes), (token, transno, 10));
+    let Outcome::Sized { token: sized_token, until, contents, .. } = sized else {
+        panic!("{sized:?}")
+    };
+    assert_eq!((*sized_token, *until, contents.size_bytes), (token, transno, 10));
     harness.append(5);
     assert!(harness.take().is_empty(), "fenced");
     harness.shards.on_durable(shard, transno);

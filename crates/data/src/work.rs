@@ -470,7 +470,7 @@ impl Shards {
             self.stripes.remove(&inode);
         }
         if result.is_ok() && self.logged.remove(&inode).is_some() {
-            self.note(inode, Change::Contents(ContentsChange::ObjectRemoved { inode }));
+            self.log_change(inode, Change::Contents(ContentsChange::ObjectRemoved { inode }));
         }
         let outcome = Outcome::Removed { inode, result };
         if result.is_ok() {
@@ -510,7 +510,7 @@ impl Shards {
             let transno = self.next_transno(shard);
             self.outcomes.push_back(Outcome::Record { shard, transno, change });
         } else {
-            self.note(inode, change);
+            self.log_change(inode, change);
         }
         let transno = self.transno_last(shard);
         let (client, from, until) = (ClientUuid::default(), size_bytes, u64::MAX);
@@ -520,7 +520,7 @@ impl Shards {
         }
     }
 
-    fn note(&mut self, inode: InodeNo, change: Change<'static>) {
+    fn log_change(&mut self, inode: InodeNo, change: Change<'static>) {
         self.record_for_lane(self.shard(inode), change);
     }
 

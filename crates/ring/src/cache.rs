@@ -34,7 +34,7 @@ const SYS_CACHESTAT: libc::c_long = 451;
 /// Whether all pages of a part of a file are in the page cache. The part must not be empty.
 ///
 /// # Errors
-/// When the kernel cannot tell: it is too old, or does not count this kind of file.
+/// When the kernel is too old, or does not count the pages of this kind of file.
 pub(crate) fn is_cached(file: BorrowedFd<'_>, part: Range<u64>) -> Result<bool, Errno> {
     assert!(part.start < part.end, "an empty part is neither here nor there");
     let page_bytes = u64_of(rustix::param::page_size());

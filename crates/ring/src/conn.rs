@@ -97,7 +97,7 @@ struct Conn {
     id: ConnId,
     socket: Option<OwnedFd>,
     state: State,
-    /// The core was told of it.
+    /// `NetEvent::Opened` was delivered to the core.
     announced: bool,
     admitted: bool,
     admission: Admission,

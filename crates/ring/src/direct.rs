@@ -22,8 +22,8 @@ pub fn check_direct(dir: impl AsFd) -> io::Result<()> {
     let file = match openat(&dir, c".", flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => file,
         Err(Errno::INVAL) => return Err(refused("takes no O_DIRECT")),
-        // The file system has no unnamed files, so this cannot be tried; opening each object will
-        // tell.
+        // The file system has no unnamed files, so this cannot be tried; the first
+        // open of an object reports the error.
         Err(Errno::OPNOTSUPP) => return Ok(()),
         Err(error) => return Err(error.into()),
     };

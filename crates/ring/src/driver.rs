@@ -6,7 +6,7 @@
 //! rest of this crate does not depend on which it is, except the FUSE queues, which require
 //! io_uring. Object reads and writes may use an [`engine`] beside either. Invariants: memory named
 //! by an [`Op`] belongs to the driver until its completion was reaped; only [`Driver::enter`]
-//! blocks the lane, for as long as it was told to (and [`IoEngine::Inline`], by design).
+//! blocks the lane, for as long as its argument says (and [`IoEngine::Inline`], by design).
 
 mod backend;
 mod choice;
@@ -136,7 +136,7 @@ pub(crate) enum Op {
     },
     /// Of a regular file. `direct`: the descriptor bypasses the page cache, so each attempt waits
     /// for the disk. `cached`: reads only what is in the page cache; EAGAIN if nothing is, and
-    /// another error where the file system cannot tell.
+    /// another error where the file system does not support this.
     Read {
         file: RawFd,
         at: *mut u8,
@@ -355,7 +355,7 @@ impl Driver {
         engine_pending || self.backend.is_pending()
     }
 
-    /// Submits what was queued, and waits for a completion if told to.
+    /// Submits the queued operations, and waits for a completion if `wait` says so.
     pub(crate) fn enter(&mut self, wait: Wait) -> io::Result<()> {
         match &mut self.engine {
             Some(engine) => engine.enter(wait, &mut self.backend),

@@ -52,7 +52,7 @@ impl Classic {
         Self {
             device,
             armed: false,
-            // A request may be there already; a read tells.
+            // A request may be queued already: the first read shows it.
             readable: true,
             starved: false,
             buf: None,
@@ -135,11 +135,11 @@ impl Classic {
             Bulk { buf, start, bulk_bytes, crc32c: None, mac: NO_MAC }
         });
         let request = tools.arena.put(&request[..small_bytes]);
-        let kept = if has_data { self.buf.take() } else { None };
+        let retained = if has_data { self.buf.take() } else { None };
         let slot = u32_of(self.slots.insert(Slot {
             unique: header.unique,
             is_init: header.opcode == OP_INIT,
-            buf: kept,
+            buf: retained,
         }));
         tools.events.push(Event::Kernel(KernelEvent::Request {
             slot: Some(KernelSlot(slot)),

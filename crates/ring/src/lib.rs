@@ -9,7 +9,7 @@
 //! turn: collect (submit, wait, reap: one io_uring_enter, with that driver) ─▶ one clock reading ─▶
 //!       core.apply for each event ─▶ core.settle ─▶ perform the actions ─▶
 //!       flush (one send a connection, one wakeup a sleeping peer lane);
-//!       what was queued is submitted by the next collect
+//!       queued operations are submitted by the next collect
 //! ```
 //! A lane that busy-polls before it sleeps submits first and reaps afterwards: two calls.
 #![cfg(target_os = "linux")]

@@ -365,8 +365,8 @@ impl Parts {
         }
     }
 
-    /// Submits what was queued and waits for an event: first by busy polling, if configured, then
-    /// asleep. Returns whether the lane may have slept or polled.
+    /// Submits the queued operations and waits for an event: first by busy polling, if configured,
+    /// then asleep. Returns whether the lane may have slept or polled.
     fn submit_and_wait(&mut self) -> io::Result<bool> {
         let wait = self.wait();
         let has_time = wait != Wait::No && !self.tools.driver.is_pending();

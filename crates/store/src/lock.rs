@@ -38,12 +38,12 @@ impl Lock {
             Err(errno) => return Err(StoreError::io("lock", &lock_path, errno)),
         }
         let pid = std::process::id();
-        let noted = file
+        let written = file
             .set_len(0)
             .and_then(|()| file.seek(SeekFrom::Start(0)))
             .and_then(|_| writeln!(file, "{pid}"));
-        // Only for people: a full disk must not prevent a start.
-        drop(noted);
+        // The number is for the message of a second start only: a full disk must not prevent this one.
+        drop(written);
         Ok(Self { _file: file })
     }
 }

@@ -90,7 +90,7 @@ impl Scenario {
 /// A lane whose disk failed before its server was killed.
 const FENCED: &str = "This lane changes nothing more";
 /// An acknowledged change of a client is lost.
-const ACKNOWLEDGED_LOST: &str = "a client was told that";
+const ACKNOWLEDGED_LOST: &str = "a reply said that";
 
 /// A finding that takes space for ever.
 const OBJECT_LEFT: &str = "object-without-inode";

@@ -105,7 +105,7 @@ fn a_list_is_one_change_when_its_last_piece_is_written() {
     let change = Change::Contents(list(&all, WALL_NS));
     let (shard, transno) = (SHARDS.data_shard(FILE, 0), Transno((1 << 32) + 1));
     let answer = Answer::Written(Written { file_offset: 50, written_bytes: 21 });
-    let told = harness.all_outcomes();
+    let outcomes = harness.all_outcomes();
     let wanted = Outcome::Written {
         token,
         shard,
@@ -114,7 +114,7 @@ fn a_list_is_one_change_when_its_last_piece_is_written() {
         answer,
         depends: Dependencies::default(),
     };
-    assert_eq!(told, [wanted]);
+    assert_eq!(outcomes, [wanted]);
     harness.settle();
     let sync = harness.one();
     harness.done(&sync);

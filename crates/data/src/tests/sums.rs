@@ -326,7 +326,7 @@ fn a_file_that_is_missing_keeps_its_size_and_cannot_be_read() {
             Some(_) => Damage::Short { found_bytes: 70 },
         };
         assert!(
-            matches!(outcomes[0], Outcome::Damaged { damage: told, .. } if told == damage),
+            matches!(outcomes[0], Outcome::Damaged { damage: reported, .. } if reported == damage),
             "{outcomes:?}"
         );
         let Outcome::Answered { result: Ok(Answer::Glimpsed(contents)), .. } = outcomes[1] else {

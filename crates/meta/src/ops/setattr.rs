@@ -93,11 +93,11 @@ fn clears(
     txn: &Txn<'_>,
     row: &mut InodeRow,
 ) -> Result<bool, Status> {
-    let given = args.uid.is_some() || args.gid.is_some();
-    if args.clears == ClearPrivileges::Nothing && !given {
+    let changes_owner = args.uid.is_some() || args.gid.is_some();
+    if args.clears == ClearPrivileges::Nothing && !changes_owner {
         return Ok(false);
     }
-    if !given {
+    if !changes_owner {
         txn.permit_contents(old, credentials)?;
     }
     if args.clears == ClearPrivileges::All && old.kind == FileKind::File {

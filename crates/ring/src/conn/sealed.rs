@@ -274,7 +274,7 @@ impl Conns {
     }
 }
 
-/// What a core is told of a connection under TLS.
+/// The TLS properties of a connection that are reported to the core.
 pub(crate) struct Sealed {
     pub(super) channel: Channel,
     /// An encoded [`CertificateIdentity`], if the peer has presented a certificate.

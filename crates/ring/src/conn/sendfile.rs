@@ -118,7 +118,7 @@ fn leave(
 fn send_message(socket: &OwnedFd, header: &libc::msghdr) -> Result<usize, Failure> {
     let flags = libc::MSG_MORE | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the header and the pieces it names belong to the outbox, in place and retained until
-    // it is told that they were sent; the kernel reads them within the call.
+    // they are sent; the kernel reads them within the call.
     let result = unsafe { libc::sendmsg(socket.as_raw_fd(), header, flags) };
     match u64::try_from(result) {
         Ok(sent_bytes) => Ok(usize_of(sent_bytes)),

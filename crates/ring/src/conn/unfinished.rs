@@ -73,7 +73,7 @@ impl Conns {
         let total_bytes = self.charged.total() + space_bytes;
         let party_bytes = self.charged.of(party) + space_bytes;
         let fits = total_bytes <= limit_bytes / 4 * 3 && party_bytes <= limit_bytes / 2;
-        // With no charged buffers, one is always given, however few there are.
+        // The first charge is always granted, however few buffers there are.
         fits || self.charged.total() == 0
     }
 

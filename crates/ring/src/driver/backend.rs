@@ -140,7 +140,7 @@ impl Backend {
         }
     }
 
-    /// Submits what was queued, and waits for a completion if told to.
+    /// Submits the queued operations, and waits for a completion if `wait` says so.
     pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
         match self {
             Self::Uring(uring) => uring.enter(wait),

@@ -193,7 +193,7 @@ impl EngineSide {
         self.answered
     }
 
-    /// Starts what was queued, then as `Driver::enter`.
+    /// Starts the queued operations, then as `Driver::enter`.
     pub(super) fn enter(&mut self, wait: Wait, backend: &mut Backend) -> io::Result<()> {
         if !self.fresh.is_empty() {
             for work in self.fresh.drain(..) {

@@ -2,7 +2,7 @@
 //! threads.
 //!
 //! ```text
-//! enter: what was queued ─▶ sockets: tried, or watched until they are ready
+//! enter: queued operations ─▶ sockets: tried, or watched until they are ready
 //!                        └▶ files: from or to the page cache if possible, else by a worker thread
 //!        epoll_pwait2 ─▶ ready operations are tried ─▶ completions, also of worker threads
 //! ```

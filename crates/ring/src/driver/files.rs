@@ -21,7 +21,7 @@ pub(super) fn last_errno() -> Errno {
 }
 
 /// Reads or writes a file as far as possible without blocking; `None`: it would block, or the file
-/// system cannot tell.
+/// system does not support non-blocking I/O.
 ///
 /// # Safety
 /// The memory that `op` names is valid, and untouched if it is to be written.

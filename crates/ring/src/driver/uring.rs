@@ -174,8 +174,8 @@ impl Uring {
         submission.taskrun() || submission.cq_overflow()
     }
 
-    /// Submits what was queued, and waits for a completion if told to: one system call, or none
-    /// when there is nothing to submit, to process or to wait for.
+    /// Submits the queued operations, and waits for a completion if `wait` says so: one system
+    /// call, or none when there is nothing to submit, to process or to wait for.
     pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
         let submit_count = u32_of(self.ring.submission().len());
         if self.polls && wait == Wait::No && submit_count == 0 && !self.wants_enter() {

@@ -154,7 +154,7 @@ fn a_connection_not_admitted_in_time_is_closed_and_an_admitted_one_costs_no_turn
     });
 }
 
-/// The proxy lane keeps the deadline of the handshake; the executing lane is told of the end.
+/// The proxy lane keeps the deadline of the handshake; the executing lane gets the close event.
 #[test]
 fn a_relayed_connection_not_admitted_in_time_is_closed_at_both_lanes() {
     on_both("who_is_relayed", 2, |lanes, address| {

@@ -200,7 +200,7 @@ impl PosixAio {
         let space = control.wrapping_byte_add(offset_of!(libc::aiocb, aio_sigevent));
         // SAFETY: the block is not glibc's yet, and its event has space for this form of it.
         unsafe { space.cast::<ThreadEvent>().write(event) };
-        let given = if matches!(work.op, Op::Read { .. }) {
+        let submitted = if matches!(work.op, Op::Read { .. }) {
             // SAFETY: the block stays until it has ended and was notified; the caller of `begin`
             // vouches for the memory that it names until then.
             unsafe { libc::aio_read(control) }
@@ -208,7 +208,7 @@ impl PosixAio {
             // SAFETY: as above.
             unsafe { libc::aio_write(control) }
         };
-        if given == 0 {
+        if submitted == 0 {
             slot.insert(block);
             return Ok(());
         }
@@ -229,7 +229,7 @@ impl PosixAio {
             return false;
         }
         let control = block.control.get();
-        // SAFETY: the block was given to glibc and still exists.
+        // SAFETY: the block was submitted to glibc and still exists.
         let result = match unsafe { libc::aio_error(control) } {
             libc::EINPROGRESS => return false,
             // SAFETY: the operation has ended, and its result is read once.
@@ -306,7 +306,7 @@ impl Engine for PosixAio {
         let deadline = Instant::now() + END;
         for (_, block) in &self.blocks {
             let control = block.control.get();
-            // SAFETY: the block was given to glibc, which does not change its descriptor.
+            // SAFETY: the block was submitted to glibc, which does not change its descriptor.
             let file = unsafe { (*control).aio_fildes };
             // SAFETY: as above. Operations that have begun continue, and are waited for below.
             unsafe { libc::aio_cancel(file, control) };
