@@ -1,4 +1,4 @@
-//! What a process beside a server finds in its store, as a stream of frames that travels to a client: text,
+//! The stream of frames from the process that reads a server's store to the client: text,
 //! progress, and a backup.
 //!
 //! ```text
@@ -27,7 +27,7 @@ pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024 + 64;
 /// Most bytes of contents, text or metadata in a frame.
 pub const PIECE_BYTES_MAX: usize = 64 * 1024;
 
-/// One of a stream.
+/// A frame of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
     /// Output for stdout.
@@ -36,12 +36,12 @@ pub enum Frame<'a> {
     Line(&'a str),
     /// A pass over the store begins.
     Pass(&'a str),
-    /// So many more were looked at.
+    /// The number of objects checked since the last such frame.
     Looked(u64),
-    /// Changes of clients are to wait; the stream goes on when the client says that they do.
-    Hold,
-    /// They need not wait any more.
-    Release,
+    /// Asks the client to freeze changes; the stream continues when it has confirmed that.
+    Freeze,
+    /// Ends the freeze.
+    Thaw,
     /// A round over all objects begins.
     Round,
     /// This round has seen an object that has not changed since it was sent.
@@ -59,7 +59,7 @@ pub enum Frame<'a> {
     Whole,
     /// The object was removed meanwhile.
     Removed,
-    /// This round has seen an object that the disk does not give.
+    /// This round has seen an object that cannot be read.
     Unread(ObjectName),
     /// The next bytes of a backup's metadata.
     Metadata(&'a [u8]),
@@ -105,8 +105,8 @@ impl<'a> Frame<'a> {
             Self::Line(_) => 2,
             Self::Pass(_) => 3,
             Self::Looked(_) => 4,
-            Self::Hold => 5,
-            Self::Release => 6,
+            Self::Freeze => 5,
+            Self::Thaw => 6,
             Self::Round => 7,
             Self::Same(_) => 8,
             Self::Object(_) => 9,
@@ -132,7 +132,7 @@ impl<'a> Frame<'a> {
             Self::Output(bytes) | Self::Metadata(bytes) => to.extend_from_slice(bytes),
             Self::Line(text) | Self::Pass(text) => to.extend_from_slice(cut(text).as_bytes()),
             Self::Looked(count) => to.extend_from_slice(&count.to_le_bytes()),
-            Self::Hold | Self::Release | Self::Round | Self::Whole | Self::Removed => {}
+            Self::Freeze | Self::Thaw | Self::Round | Self::Whole | Self::Removed => {}
             Self::Same(name) | Self::Unread(name) => put_name(name, to),
             Self::Object(ObjectHead { name, mtime_secs, mtime_nanos, object_bytes }) => {
                 put_name(name, to);
@@ -176,8 +176,8 @@ impl<'a> Frame<'a> {
             2 => Self::Line(text(from.rest())?),
             3 => Self::Pass(text(from.rest())?),
             4 => Self::Looked(from.u64()?),
-            5 => Self::Hold,
-            6 => Self::Release,
+            5 => Self::Freeze,
+            6 => Self::Thaw,
             7 => Self::Round,
             8 => Self::Same(from.name()?),
             9 => {

@@ -1,11 +1,11 @@
 //! `lanefs backup`: a copy of a store as it was at one moment, while clients use it.
 //!
-//! Rounds of copies make the last one short, and only during that changes of clients wait. Copies are compared
+//! Several rounds of copies make the last one short; changes of clients are frozen during the last one only. Copies are compared
 //! with the store's checksums behind it, where they lie.
 
 use crate::address::StorePlace;
 use crate::inspect::remote;
-use crate::online::{Beside, Here};
+use crate::online::{FreezeControl, LocalServer};
 use crate::{args, check as checking, out};
 use anyhow::{Result, bail};
 use check::{Backup, Finished, Round};
@@ -15,19 +15,19 @@ use store::View;
 
 /// A round that copies less is followed by the last one.
 const LITTLE_BYTES: u64 = 8 << 20;
-/// Rounds while clients go on.
+/// Most rounds without a freeze.
 const ROUND_COUNT_MAX: u32 = 6;
-/// Times that changes of clients wait until it is given up.
+/// Most freezes per backup.
 const FREEZE_COUNT_MAX: u32 = 3;
 
 /// Where rounds of copies go.
 pub(crate) trait Copies<B> {
     /// Copies what has changed. `ends` says, after each file, whether to end early.
-    fn round(&mut self, beside: &mut B, ends: &mut dyn FnMut() -> bool) -> Result<Round>;
+    fn round(&mut self, control: &mut B, ends: &mut dyn FnMut() -> bool) -> Result<Round>;
 }
 
 impl<B> Copies<B> for Backup {
-    fn round(&mut self, _beside: &mut B, ends: &mut dyn FnMut() -> bool) -> Result<Round> {
+    fn round(&mut self, _control: &mut B, ends: &mut dyn FnMut() -> bool) -> Result<Round> {
         Ok(Self::round(self, ends)?)
     }
 }
@@ -42,61 +42,61 @@ pub(crate) fn run(args: &args::Backup) -> Result<()> {
             return is_whole(&remote::backup(&server, &args.dir, freeze_ms_max)?);
         }
     };
-    let mut here = Here::new(&store, &args.serving);
+    let mut server = LocalServer::new(&store, &args.serving);
     match View::open(&store) {
         Ok(view) => {
             let mut backup = Backup::begin(&view.objects_path(), &args.dir)?;
             let round = backup.round(|| false)?;
-            here.line(&text("copied", &round))?;
+            server.report_line(&text("copied", &round))?;
             return is_whole(&backup.finish(view)?);
         }
         Err(error) if checking::is_served(&store, &error) => {}
         Err(error) => return Err(error.into()),
     }
     let mut backup = Backup::begin(&store.join("objects"), &args.dir)?;
-    let view = copy_served(&mut backup, (&store, args.freeze_max), &mut here)?;
+    let view = copy_served(&mut backup, (&store, args.freeze_max), &mut server)?;
     is_whole(&backup.finish(view)?)
 }
 
-/// Copies the objects of a store that a server has open, in rounds; the metadata of the moment of the last one.
-pub(crate) fn copy_served<B: Beside>(
+/// Copies the objects of a store that a server has open, in rounds; returns the metadata as of the last one.
+pub(crate) fn copy_served<B: FreezeControl>(
     copies: &mut impl Copies<B>,
     (store, freeze_max): (&Path, Duration),
-    beside: &mut B,
+    control: &mut B,
 ) -> Result<View> {
     for _ in 0..FREEZE_COUNT_MAX {
         for _ in 0..ROUND_COUNT_MAX {
-            let round = copies.round(beside, &mut || false)?;
-            beside.line(&text("copied", &round))?;
+            let round = copies.round(control, &mut || false)?;
+            control.report_line(&text("copied", &round))?;
             if round.copied_bytes < LITTLE_BYTES {
                 break;
             }
         }
-        if let Some(view) = copy_rest(copies, (store, freeze_max), beside)? {
+        if let Some(view) = copy_rest(copies, (store, freeze_max), control)? {
             return Ok(view);
         }
     }
     bail!(
         "clients change more than can be copied in {freeze_max:?}: pass a larger --freeze-max, or try again \
-         when they do less; what was copied is used then"
+         when they do less; the copies are used then"
     )
 }
 
-/// Copies what is left while changes wait; the metadata of that moment, unless it takes too long.
-fn copy_rest<B: Beside>(
+/// Copies the rest while changes are frozen; returns the metadata of that moment, `None` if it takes too long.
+fn copy_rest<B: FreezeControl>(
     copies: &mut impl Copies<B>,
     (store, freeze_max): (&Path, Duration),
-    beside: &mut B,
+    control: &mut B,
 ) -> Result<Option<View>> {
-    beside.hold()?;
+    control.freeze()?;
     let began_at = Instant::now();
-    let copied = copies.round(beside, &mut || began_at.elapsed() > freeze_max);
+    let copied = copies.round(control, &mut || began_at.elapsed() > freeze_max);
     let view = copied.map(|round| (round, View::open_served(store)));
     let frozen = began_at.elapsed();
-    beside.release()?;
+    control.thaw()?;
     let (round, view) = view?;
-    beside.line(&text("copied while changes waited", &round))?;
-    beside.line(&format!("changes of clients waited for {} ms", frozen.as_millis()))?;
+    control.report_line(&text("copied while changes waited", &round))?;
+    control.report_line(&format!("changes of clients waited for {} ms", frozen.as_millis()))?;
     Ok(if round.ended_early { None } else { Some(view?) })
 }
 

@@ -1,13 +1,13 @@
-//! `lanefs check`: what is wrong in a store, in lines for people or for scripts, and an exit code.
+//! `lanefs check`: prints the findings of a check as text or JSON, and chooses the exit code.
 //!
-//! What is looked at and what is mended is the crate `check`'s; here is how it is told.
+//! The crate `check` checks and repairs; this file has the output only.
 
 use crate::address::StorePlace;
 use crate::exit::{Code, Exit};
 use crate::export::ADDRESS_FILE;
 use crate::files::json;
 use crate::inspect::remote;
-use crate::online::{Beside, Here};
+use crate::online::{FreezeControl, LocalServer};
 use crate::progress::Progress;
 use crate::{args, out};
 use anyhow::{Result, bail};
@@ -25,12 +25,13 @@ pub(crate) fn run(args: &args::Check) -> Result<()> {
         StorePlace::Dir(store) => store,
         StorePlace::Server(address) => return run_at(args, address),
     };
-    let mut local = Local { progress: Progress::new(), here: Here::new(&store, &args.serving) };
+    let mut local =
+        Local { progress: Progress::new(), server: LocalServer::new(&store, &args.serving) };
     if args.repair {
         return repair((args, &store), &mut local.progress);
     }
     let depth = if args.skip_contents { Depth::Metadata } else { Depth::Contents };
-    let looked = open(&store, &mut local.here)
+    let looked = open(&store, &mut local.server)
         .and_then(|(view, is_served)| look((&store, is_served), view, depth, &mut local));
     local.progress.end();
     let outcome = looked.or_else(|error| as_finding(error, &store))?;
@@ -57,7 +58,7 @@ fn run_at(args: &args::Check, address: String) -> Result<()> {
 /// A check of a store on this machine.
 struct Local {
     progress: Progress,
-    here: Here,
+    server: LocalServer,
 }
 
 impl Watch for Local {
@@ -70,44 +71,44 @@ impl Watch for Local {
     }
 }
 
-impl Beside for Local {
-    fn hold(&mut self) -> Result<()> {
-        self.here.hold()
+impl FreezeControl for Local {
+    fn freeze(&mut self) -> Result<()> {
+        self.server.freeze()
     }
 
-    fn release(&mut self) -> Result<()> {
-        self.here.release()
+    fn thaw(&mut self) -> Result<()> {
+        self.server.thaw()
     }
 
-    fn line(&mut self, line: &str) -> Result<()> {
-        self.here.line(line)
+    fn report_line(&mut self, line: &str) -> Result<()> {
+        self.server.report_line(line)
     }
 }
 
-/// What is wrong in a store, and whether it is served.
-pub(crate) fn look<B: Beside + Watch>(
+/// Checks a view of a store; `is_served`: a server has it open.
+pub(crate) fn look<B: FreezeControl + Watch>(
     (store, is_served): (&Path, bool),
     view: View,
     depth: Depth,
-    beside: &mut B,
+    control: &mut B,
 ) -> Result<Outcome> {
     view.check_parts()?;
-    let mut outcome = check::check(&view, depth, beside)?;
+    let mut outcome = check::check(&view, depth, control)?;
     still_current(&view)?;
     if is_served && check::is_about_objects(&outcome) {
-        // Objects went on changing; what was found is looked at while they do not.
+        // Objects have changed meanwhile: findings about them are checked again while changes are frozen.
         drop(view);
-        beside.hold()?;
+        control.freeze()?;
         let rechecked = View::open_served(store)
             .map_err(anyhow::Error::from)
             .and_then(|view| Ok(check::recheck_objects(&view, outcome)?));
-        beside.release()?;
+        control.thaw()?;
         outcome = rechecked?;
     }
     Ok(outcome)
 }
 
-/// What a store cannot be opened for is a finding, where it is the store's.
+/// The reason why a store cannot be opened is a finding, if it is damage of the store.
 pub(crate) fn as_finding(error: anyhow::Error, store: &Path) -> Result<Outcome> {
     let Some(found) = error.downcast_ref::<StoreError>() else { return Err(error) };
     match found.fault() {
@@ -145,13 +146,13 @@ pub(crate) fn as_finding(error: anyhow::Error, store: &Path) -> Result<Outcome> 
     Ok(outcome)
 }
 
-/// What can be read of the rows, if an error is about them.
+/// The readable rows, if the error is about the rows.
 fn damaged_rows(store: &Path, error: &StoreError) -> Result<Option<DamagedRows>> {
     let is_of_rows = error.path().parent().is_some_and(|folder| folder.ends_with("rows"));
     Ok(if is_of_rows { store::damaged_rows(store)? } else { None })
 }
 
-/// What was read of a served store is what its server had.
+/// Checks that the server was not restarted since the view was opened.
 pub(crate) fn still_current(view: &View) -> Result<()> {
     if !view.is_of_same_boot()? {
         bail!("the server was started again meanwhile: try again");
@@ -159,30 +160,30 @@ pub(crate) fn still_current(view: &View) -> Result<()> {
     Ok(())
 }
 
-/// The store as it is at one moment, and whether a server has it open.
-pub(crate) fn open(store: &Path, beside: &mut impl Beside) -> Result<(View, bool)> {
+/// A view of the store at one moment, and whether a server has it open.
+pub(crate) fn open(store: &Path, control: &mut impl FreezeControl) -> Result<(View, bool)> {
     match View::open(store) {
         Ok(view) => Ok((view, false)),
-        Err(error) if is_served(store, &error) => Ok((open_served(store, beside)?, true)),
+        Err(error) if is_served(store, &error) => Ok((open_served(store, control)?, true)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// A store that a server has open, as it is at one moment.
-pub(crate) fn open_served(store: &Path, beside: &mut impl Beside) -> Result<View> {
-    beside.hold()?;
+/// A view at one moment of a store that a server has open.
+pub(crate) fn open_served(store: &Path, control: &mut impl FreezeControl) -> Result<View> {
+    control.freeze()?;
     let view = View::open_served(store);
-    beside.release()?;
+    control.thaw()?;
     Ok(view?)
 }
 
-/// Whether a server that can be asked has the store open.
+/// Whether a reachable server has the store open.
 pub(crate) fn is_served(store: &Path, error: &StoreError) -> bool {
     matches!(error.fault(), StoreFault::Locked { .. }) && store.join(ADDRESS_FILE).exists()
 }
 
-/// A repair needs the store alone. What a server would refuse or cut is looked at before anything is touched;
-/// damaged rows are what a repair can begin with.
+/// Checks, before anything is changed, that no server has the store open and that its logs are intact. Damaged
+/// rows can be repaired.
 fn look_before(store: &Path) -> Result<()> {
     let error = match View::open(store) {
         Ok(view) => {
@@ -220,7 +221,7 @@ fn repair((args, store): (&args::Check, &Path), progress: &mut Progress) -> Resu
     print_outcome(&repaired.left, args.json, &mut out)?;
     sum_up(&repaired.left, &repaired.mended, args.json, &mut out)?;
     if let Some(report) = &repaired.report {
-        out::print_error_line(&format!("what was changed is in {}", report.display()));
+        out::print_error_line(&format!("the changes are recorded in {}", report.display()));
     }
     match end_with(&repaired.left) {
         Ok(()) if !repaired.mended.is_empty() => Err(Exit::said(Code::Repaired).into()),
@@ -239,7 +240,7 @@ pub(crate) fn end_with(outcome: &Outcome) -> Result<()> {
     Err(Exit::said(if all_mendable { Code::Mendable } else { Code::Damaged }).into())
 }
 
-/// Tells of contents that are not what was recorded of them.
+/// Reports contents that do not match their recorded checksums.
 pub(crate) fn tell_of(damages: &Damages) -> Result<()> {
     damages
         .findings

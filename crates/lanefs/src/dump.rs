@@ -3,7 +3,7 @@
 use crate::address::StorePlace;
 use crate::exit::{Code, Exit};
 use crate::inspect::remote;
-use crate::online::Here;
+use crate::online::LocalServer;
 use crate::{args, check as checking, out};
 use anyhow::{Context as _, Result};
 use check::{Backup, Contents, DumpError, RestoreError, Source};
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &args::Dump) -> Result<()> {
             return remote::print(&server, Inspection::Dump);
         }
     };
-    let (view, _) = checking::open(&store, &mut Here::new(&store, &args.serving))?;
+    let (view, _) = checking::open(&store, &mut LocalServer::new(&store, &args.serving))?;
     let mut to = BufWriter::new(io::stdout().lock());
     let written = check::dump(&view, &mut to).and_then(|_| Ok(to.flush()?));
     checking::still_current(&view)?;

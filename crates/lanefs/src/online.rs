@@ -1,7 +1,7 @@
-//! A store while a server has it open: its rows and objects are read where they lie, on the server's machine, and the server
-//! lets changes wait for the moment that is looked at.
+//! Reading a store that a server has open: a command on the server's machine reads rows and objects from the
+//! disk, and the server freezes changes while it does.
 //!
-//! Invariant: what [`Hold::end`] says was held on for all of its life was one moment, also if the server was
+//! Invariant: if [`Freeze::end`] returns true, no change was made from its begin to its end, even if the server was
 //! killed meanwhile.
 
 use crate::{args, export, out};
@@ -12,101 +12,102 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long changes that had begun may take to end.
+/// The time limit for changes that had begun before the freeze.
 const QUIET_MAX: Duration = Duration::from_secs(20);
-/// How long to wait before it is asked again whether they have.
+/// The pause between queries of their number.
 const QUIET_PAUSE: Duration = Duration::from_millis(1);
-/// How often the server is asked to hold on.
+/// How often the freeze is renewed.
 const RENEWAL: Duration = Duration::from_secs(5);
 
-/// What a command has beside it that reads a store while it is served: who lets changes wait, and who is told.
-pub(crate) trait Beside {
-    /// Lets changes of all clients wait. Returns when those that had begun are done and on disk.
-    fn hold(&mut self) -> Result<()>;
-    /// Changes go on.
+/// The environment of a command that reads a store while a server has it open: it freezes changes and
+/// reports lines.
+pub(crate) trait FreezeControl {
+    /// Freezes changes of all clients. Returns when those that had begun are done and durable.
+    fn freeze(&mut self) -> Result<()>;
+    /// Ends the freeze.
     ///
     /// # Errors
-    /// When they did not wait without a break.
-    fn release(&mut self) -> Result<()>;
-    /// Tells people.
-    fn line(&mut self, line: &str) -> Result<()>;
+    /// When it was interrupted.
+    fn thaw(&mut self) -> Result<()>;
+    /// Reports a line to the user.
+    fn report_line(&mut self, line: &str) -> Result<()>;
 }
 
 /// The server of a store on this machine.
-pub(crate) struct Here {
+pub(crate) struct LocalServer {
     server: args::Server,
-    hold: Option<Hold>,
+    freeze: Option<Freeze>,
 }
 
-impl Here {
+impl LocalServer {
     /// For the store in a directory.
     pub(crate) fn new(store: &Path, login: &args::AdminLogin) -> Self {
-        Self { server: login.of(store), hold: None }
+        Self { server: login.of(store), freeze: None }
     }
 }
 
-impl Beside for Here {
-    fn hold(&mut self) -> Result<()> {
-        self.hold = Some(Hold::begin(&self.server)?);
+impl FreezeControl for LocalServer {
+    fn freeze(&mut self) -> Result<()> {
+        self.freeze = Some(Freeze::begin(&self.server)?);
         Ok(())
     }
 
-    fn release(&mut self) -> Result<()> {
-        self.hold.take().map_or(Ok(()), end)
+    fn thaw(&mut self) -> Result<()> {
+        self.freeze.take().map_or(Ok(()), end)
     }
 
-    fn line(&mut self, line: &str) -> Result<()> {
+    fn report_line(&mut self, line: &str) -> Result<()> {
         out::print_error_line(line);
         Ok(())
     }
 }
 
-/// Ends a hold that must have been one moment.
-pub(crate) fn end(hold: Hold) -> Result<()> {
-    if !hold.end()? {
+/// Ends a freeze that must not have been interrupted.
+pub(crate) fn end(freeze: Freeze) -> Result<()> {
+    if !freeze.end()? {
         bail!("the server was started again, or did not hear from this command: try again");
     }
     Ok(())
 }
 
-/// Changes wait while this lives.
-pub(crate) struct Hold {
+/// Changes of all clients are frozen while this exists: a thread renews the freeze.
+pub(crate) struct Freeze {
     over: Sender<()>,
     renewing: JoinHandle<Result<bool>>,
 }
 
-impl Hold {
-    /// Lets changes of all clients wait. Returns when those that had begun are done and on disk.
+impl Freeze {
+    /// Freezes changes of all clients. Returns when those that had begun are done and durable.
     pub(crate) fn begin(server: &args::Server) -> Result<Self> {
         let (over, ends) = channel::<()>();
-        let (tell, is_held) = channel();
+        let (frozen_sender, frozen) = channel();
         let server = server.clone();
         let renew = move || {
             let (mut volume, _) = export::connect(&server)?;
             wait_until_quiet(&mut volume)?;
             volume.sync_server()?;
-            tell.send(())?;
+            frozen_sender.send(())?;
             while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(RENEWAL) {
                 if !volume.freeze(FREEZE_MS_MAX)?.held_on {
                     volume.freeze(0)?;
                     return Ok(false);
                 }
             }
-            let frozen = volume.freeze(0)?;
+            let ended = volume.freeze(0)?;
             volume.leave()?;
-            Ok(frozen.held_on)
+            Ok(ended.held_on)
         };
         let renewing = std::thread::Builder::new().name("freeze".to_owned()).spawn(renew)?;
-        let hold = Self { over, renewing };
-        if is_held.recv().is_err() {
-            // It ended before it could say so.
-            hold.end()?;
+        let freeze = Self { over, renewing };
+        if frozen.recv().is_err() {
+            // The thread ended before the freeze began.
+            freeze.end()?;
             bail!("the server could not be asked to let changes wait");
         }
-        Ok(hold)
+        Ok(freeze)
     }
 
-    /// Changes go on; whether they waited without a break.
+    /// Ends the freeze; false if it was interrupted.
     pub(crate) fn end(self) -> Result<bool> {
         drop(self.over);
         match self.renewing.join() {
@@ -116,8 +117,8 @@ impl Hold {
     }
 }
 
-/// Lets changes wait, until none that had begun is left at any lane. One round in which no lane has any counts
-/// when all lanes let changes wait before it: what one has left to do is counted where it began.
+/// Freezes changes and waits until none that had begun is left at any lane. A count of zero is valid only after
+/// all lanes were frozen: the lane at which a change began counts it.
 fn wait_until_quiet(volume: &mut Volume) -> Result<()> {
     let began_at = Instant::now();
     volume.freeze(FREEZE_MS_MAX)?;

@@ -85,8 +85,8 @@ impl Folder {
             | Frame::Line(_)
             | Frame::Pass(_)
             | Frame::Looked(_)
-            | Frame::Hold
-            | Frame::Release
+            | Frame::Freeze
+            | Frame::Thaw
             | Frame::End { .. } => return Err(BackupError::Stream),
         }
         Ok(())

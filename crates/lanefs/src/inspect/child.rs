@@ -1,10 +1,10 @@
-//! The process beside a server: reads the store where it lies, and writes a stream of frames to stdout.
+//! The process that reads a server's store on the server's host and writes a stream of frames to stdout.
 //!
-//! It has no secret and asks the server for nothing: the client at the stream's other end lets changes wait.
+//! It has no secret and sends the server no requests: the client at the stream's other end freezes changes.
 
 use crate::args::{self, InspectWhat};
 use crate::exit;
-use crate::online::Beside;
+use crate::online::FreezeControl;
 use crate::{backup, check as checking, signals};
 use anyhow::{Context as _, Result, bail};
 use check::stream::{Frame, PIECE_BYTES_MAX, Source};
@@ -15,13 +15,13 @@ use std::io::{self, BufWriter, Read as _, Write};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-/// What the process gives way with to others, but not while changes wait for it.
+/// The niceness of the process, except while changes are frozen for it.
 const NICENESS: i32 = 10;
-/// How likely the kernel takes this process when memory is short: before any that asks for nothing.
+/// The OOM score adjustment: the kernel kills this process before others.
 const OOM_SCORE: &str = "500";
-/// How often progress is passed on.
+/// How often progress is reported.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
-/// Bytes that gather before they are written.
+/// Bytes that are buffered before a write.
 const GATHER_BYTES: usize = 2 * PIECE_BYTES_MAX;
 
 /// Runs the command.
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &args::Inspect) -> Result<()> {
     if !signals::tie_to_parent(args.parent_pid)? {
         bail!("the server has ended");
     }
-    // Where that is not to be had, it is an equal among others.
+    // Not essential.
     let _equal = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     let mut frames = Frames::new()?;
     let done = inspect(args, &mut frames);
@@ -101,7 +101,7 @@ impl Frames {
         if self.gathered.len() >= GATHER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Progress that is not told.
+    /// Progress that is not reported yet.
     fn tell_looked(&mut self) -> io::Result<()> {
         match std::mem::take(&mut self.looked_count) {
             0 => Ok(()),
@@ -141,25 +141,25 @@ impl Watch for Frames {
     }
 }
 
-impl Beside for Frames {
-    fn hold(&mut self) -> Result<()> {
-        // Only root gets back what it gave away.
+impl FreezeControl for Frames {
+    fn freeze(&mut self) -> Result<()> {
+        // Only root may lower its niceness again.
         let _stays = setpriority_process(None, 0);
-        self.send(&Frame::Hold)?;
+        self.send(&Frame::Freeze)?;
         self.flush()?;
-        let held = io::stdin().read_exact(&mut [0]);
-        held.context("the client did not let changes wait")
+        let frozen = io::stdin().read_exact(&mut [0]);
+        frozen.context("the client did not freeze changes")
     }
 
-    fn release(&mut self) -> Result<()> {
-        self.send(&Frame::Release)?;
+    fn thaw(&mut self) -> Result<()> {
+        self.send(&Frame::Thaw)?;
         self.flush()?;
-        // As at the beginning.
+        // As in `run`.
         let _equal = setpriority_process(None, NICENESS);
         Ok(())
     }
 
-    fn line(&mut self, line: &str) -> Result<()> {
+    fn report_line(&mut self, line: &str) -> Result<()> {
         self.send(&Frame::Line(line))?;
         Ok(self.flush()?)
     }

@@ -19,7 +19,7 @@ use wire::{Bytes, INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection, LaneId, S
 
 /// Inspections at a time.
 const COUNT_MAX: usize = 2;
-/// How long a client may take until it asks for more. Meanwhile its process keeps a snapshot of the rows, and the rows'
+/// The time limit between two requests of a client. Meanwhile its process keeps a snapshot of the rows, and the rows'
 /// file grows.
 const IDLE_MAX: Duration = Duration::from_mins(10);
 
@@ -64,7 +64,7 @@ struct Processes {
     count: u64,
 }
 
-/// Starts the thread; what each lane asks it by.
+/// Starts the thread; returns each lane's request channel.
 pub(crate) fn start(store: &Path, wakers: Vec<Waker>) -> Result<Vec<InspectQueue>> {
     let (sender, inputs) = channel();
     let asks = sender.clone();
@@ -243,7 +243,7 @@ impl Processes {
         of_key.for_each(Running::kill);
     }
 
-    /// Ends those whose clients have not asked for too long.
+    /// Ends processes whose clients exceeded the time limit.
     fn end_idle(&mut self) {
         let (now, idle_max) = (Instant::now(), self.idle_max);
         let is_over = |running: &&mut Running| {
@@ -297,7 +297,7 @@ fn set_nonblocking(stdin: &ChildStdin) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(stdin, flags | rustix::fs::OFlags::NONBLOCK)?)
 }
 
-/// Ends a process that nobody reads.
+/// Ends a process without a reader.
 fn kill(child: &mut Child) {
     if let Err(error) = child.kill().and_then(|()| child.wait()) {
         warn!("cannot kill process {}: {error}", child.id());

@@ -1,10 +1,10 @@
-//! The client's end: has a server's host read the store, and does with the stream what it says.
+//! The client's end of an inspection: a process on the server's host reads the store, and this end applies the
+//! frames of its stream.
 //!
-//! Invariants: what ends without its last frame has failed; changes of clients do not wait any longer than
-//! this process needs.
+//! Invariants: a stream without its last frame has failed; a freeze of changes ends with this process.
 
 use crate::exit::{Code, Exit};
-use crate::online::{self, Hold};
+use crate::online::{self, Freeze};
 use crate::progress::Progress;
 use crate::{args, export, out};
 use anyhow::{Context as _, Result, bail};
@@ -13,7 +13,7 @@ use check::stream::{Folder, Frame, Malformed};
 use library::{Error, Inspect, Inspection, Status, Volume};
 use std::path::Path;
 
-/// Checks or dumps the store of a server, as its host would, to stdout.
+/// Checks or dumps the store of a server; prints the same as the command on its host.
 pub(crate) fn print(server: &args::Server, inspection: Inspection) -> Result<()> {
     let client = Client::begin(server, inspection)?;
     client.run(&mut |frame| match frame {
@@ -21,8 +21,8 @@ pub(crate) fn print(server: &args::Server, inspection: Inspection) -> Result<()>
         Frame::Line(_)
         | Frame::Pass(_)
         | Frame::Looked(_)
-        | Frame::Hold
-        | Frame::Release
+        | Frame::Freeze
+        | Frame::Thaw
         | Frame::Round
         | Frame::Same(_)
         | Frame::Object(_)
@@ -43,13 +43,13 @@ pub(crate) fn backup(server: &args::Server, dir: &Path, freeze_ms_max: u64) -> R
     Ok(folder.finish()?)
 }
 
-/// What a client does with what comes.
+/// The client's state while a stream arrives.
 struct Client<'a> {
     server: &'a args::Server,
     volume: Volume,
     progress: Progress,
-    /// Changes of clients wait.
-    hold: Option<Hold>,
+    /// The freeze in force.
+    freeze: Option<Freeze>,
 }
 
 /// How a stream ended.
@@ -62,16 +62,16 @@ impl<'a> Client<'a> {
     fn begin(server: &'a args::Server, inspection: Inspection) -> Result<Self> {
         let (mut volume, _) = export::connect(server)?;
         volume.inspect(Inspect::Start(inspection)).map_err(why)?;
-        Ok(Self { server, volume, progress: Progress::new(), hold: None })
+        Ok(Self { server, volume, progress: Progress::new(), freeze: None })
     }
 
-    /// Takes the stream to its end. `take` gets what is neither progress nor a moment.
+    /// Reads the stream to its end. `take` gets the frames other than progress, lines and freezes.
     fn run(mut self, take: &mut dyn FnMut(&Frame<'_>) -> Result<()>) -> Result<()> {
         let ended = self.read(take);
         self.progress.end();
-        if let Some(hold) = self.hold.take() {
-            // What failed is said below; here it matters that changes go on.
-            let _over = hold.end();
+        if let Some(freeze) = self.freeze.take() {
+            // The error of the stream is reported below; the freeze must end in any case.
+            let _ended = freeze.end();
         }
         let End { code, line } = ended?;
         self.volume.leave()?;
@@ -114,13 +114,14 @@ impl<'a> Client<'a> {
             Frame::Pass(name) => self.progress.begin(name),
             Frame::Looked(count) => self.progress.add(*count),
             Frame::Line(line) => out::print_error_line(line),
-            Frame::Hold => {
-                self.hold = Some(Hold::begin(self.server)?);
+            Frame::Freeze => {
+                self.freeze = Some(Freeze::begin(self.server)?);
                 self.volume.inspect(Inspect::Held).map_err(why)?;
             }
-            Frame::Release => {
-                let hold = self.hold.take().context("the server ended what was not begun")?;
-                online::end(hold)?;
+            Frame::Thaw => {
+                let freeze =
+                    self.freeze.take().context("the server ended a freeze that had not begun")?;
+                online::end(freeze)?;
             }
             Frame::Output(_)
             | Frame::Round
@@ -152,8 +153,8 @@ fn why(error: Error) -> anyhow::Error {
              when one of them is done"
         ),
         Some(Status::NotFound) => anyhow::anyhow!(
-            "the server was started again, or lost the connection, or ended what was not asked for in time: \
-             try again"
+            "the server was started again, or lost the connection, or ended the inspection because it was not \
+             requested in time: try again"
         ),
         Some(Status::Io) => anyhow::anyhow!(
             "the server cannot start a process that reads its store: its log says why"

@@ -1,4 +1,4 @@
-//! Real processes behind pipes: output comes when it is asked for, and ends with who asked.
+//! Real processes behind pipes: output is read on request, and a process ends with its client.
 #![allow(clippy::unwrap_used)]
 
 use super::{COUNT_MAX, IDLE_MAX, Input, Processes, Spawn};
