@@ -1,4 +1,4 @@
-//! Addresses as people write them: `HOST`, `HOST:PORT`, `[V6]:PORT` and `lanefs://HOST:PORT/path`.
+//! Addresses in text form: `HOST`, `HOST:PORT`, `[V6]:PORT` and `lanefs://HOST:PORT/path`.
 //!
 //! Paths are bytes, exactly as given: nothing is percent-decoded.
 
@@ -21,7 +21,7 @@ pub(crate) const SCHEME: &str = "lanefs://";
 /// such a host is another matter.
 ///
 /// # Errors
-/// What is wrong with it, and what to write.
+/// The fault, with the expected form.
 pub(crate) fn read(text: &str) -> Result<String, String> {
     let bare =
         text.strip_prefix(SCHEME).map_or(text, |rest| rest.strip_suffix('/').unwrap_or(rest));
@@ -47,7 +47,7 @@ pub(crate) fn read(text: &str) -> Result<String, String> {
     Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
-/// Host without brackets, and port. `None` where they cannot be told apart, or the host can be none.
+/// Host without brackets, and port; `None` if the text is ambiguous or the host is invalid.
 fn split(text: &str) -> Option<(&str, Option<&str>)> {
     let is_v6 = |host: &&str| {
         let (address, _zone) = host.split_once('%').unwrap_or((host, ""));
@@ -70,7 +70,7 @@ fn split(text: &str) -> Option<(&str, Option<&str>)> {
     (text.len() > port.map_or(0, str::len) && host.bytes().all(fits)).then_some((host, port))
 }
 
-/// As [`read`], for what is not checked by the table of arguments.
+/// As [`read`], for addresses that clap does not check.
 pub(crate) fn full(text: &str) -> Result<String> {
     Ok(read(text).map_err(Exit::usage)?)
 }
@@ -100,7 +100,7 @@ pub(crate) fn resolve(full: &str) -> Result<SocketAddr> {
     let mut found = all(full).map_err(|error| {
         Exit::new(Code::Unreachable, format!("cannot find the address of {full}: {error}"))
     })?;
-    // The server listens on an IPv4 address unless told otherwise, so try those first.
+    // By default the server listens on an IPv4 address, so try those first.
     found.sort_by_key(SocketAddr::is_ipv6);
     let first = found.first().copied();
     Ok(first.ok_or_else(|| Exit::new(Code::Unreachable, format!("{full} has no address")))?)
@@ -117,7 +117,7 @@ pub(crate) fn reached_here(mut listens: SocketAddr) -> SocketAddr {
     listens
 }
 
-/// A store: where it lies, or where it is served.
+/// A store: its directory, or the address of its server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum StorePlace {
     /// A directory of this machine.
@@ -127,10 +127,10 @@ pub(crate) enum StorePlace {
 }
 
 impl StorePlace {
-    /// Reads an argument: what is there is a directory, and so is what has a slash; all else is an address.
+    /// Parses an argument: an existing path or a text with a slash is a directory, all else an address.
     ///
     /// # Errors
-    /// What is neither, with what to write.
+    /// A text that is neither, with the expected form.
     pub(crate) fn read(argument: &Path) -> Result<Self> {
         let is_url = argument.as_os_str().as_bytes().starts_with(SCHEME.as_bytes());
         if !is_url && (has_slash(argument.as_os_str()) || argument.exists()) {
@@ -178,7 +178,7 @@ pub(crate) struct Url {
 }
 
 impl Url {
-    /// As people write it, for messages.
+    /// Its text form, for messages.
     pub(crate) fn text(&self) -> String {
         format!("lanefs://{}{}", self.address, self.path.display())
     }
@@ -215,7 +215,7 @@ impl Place {
         Ok(Self::Remote(Url { address, path }))
     }
 
-    /// As people write it, for messages.
+    /// Its text form, for messages.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Local(path) => path.display().to_string(),

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// A file beside the one that it is about to become. Dropped, it is removed.
+/// A temporary file that will be renamed to its target. Removed when dropped.
 #[derive(Debug)]
 pub(crate) struct AtomicFile {
     path: PathBuf,
@@ -30,7 +30,7 @@ impl AtomicFile {
         Ok(Self { path, file, mode, is_there: true })
     }
 
-    /// To see or change whose it is.
+    /// The open file, for its owner and mode.
     pub(crate) const fn file(&self) -> &File {
         &self.file
     }
@@ -43,7 +43,7 @@ impl AtomicFile {
         self.file.sync_all()
     }
 
-    /// Puts it in the place of what is at `target`.
+    /// Renames it to `target`, replacing an existing file.
     pub(crate) fn replace(mut self, target: &Path) -> io::Result<()> {
         std::fs::rename(&self.path, target)?;
         self.is_there = false;

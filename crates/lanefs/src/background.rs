@@ -1,5 +1,5 @@
-//! Going to the background: the command starts itself again in a session of its own, shows what
-//! that one says until it is ready or has failed, and leaves it alone.
+//! Going to the background: the command starts itself again in a new session, shows the child's
+//! output until the child is ready or has failed, and exits.
 //!
 //! ```text
 //! foreground ── starts ──▶ background (--in-background LOG), its output in a pipe
@@ -18,7 +18,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The line that says that everything runs. What stands behind it is what the command ends with.
+/// The line that reports readiness. Text after it is the last output of the command.
 const READY: &str = "READY";
 
 /// A program that is this one, even when its file was replaced meanwhile.

@@ -1,4 +1,4 @@
-//! `lanefs bench`: measures and prints; what is measured is `bench`'s.
+//! `lanefs bench`: runs benchmarks of the crate `bench` and prints their rows.
 //!
 //! Invariant: Ctrl-C leaves no process, file or mount behind.
 
@@ -53,7 +53,7 @@ fn create(path: &Path) -> Result<File> {
     File::create(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Measures for a report of its own.
+/// Measures and writes a separate report.
 fn run_seeds(args: &args::Bench, options: &Options) -> Result<()> {
     ensure!(
         args.names.len() == 1 && !args.json && args.report.is_none() && options.remote.is_none(),
@@ -65,7 +65,7 @@ fn run_seeds(args: &args::Bench, options: &Options) -> Result<()> {
     out::print_bytes(format!("{}\n", path.display()).as_bytes())
 }
 
-/// Where a report says what it was measured on.
+/// The placeholder for the machine's description.
 const MACHINE: &str = "machine";
 
 /// A text with places for tables, read before anything is measured.
@@ -121,7 +121,7 @@ fn options(args: &args::Bench, interrupt: Interrupt) -> Result<Options> {
     })
 }
 
-/// What was asked for. Of `all`, what does not go with the options is left out and named.
+/// The selected benchmarks. Those of `all` that do not support the options are skipped and named.
 fn benches(names: &[BenchName], options: &Options) -> Vec<Bench> {
     let mut benches = Vec::new();
     for name in names {

@@ -1,7 +1,7 @@
 //! The hidden command that `lanefs bench fuse-null` measures: a null file system, really mounted,
 //! with one lane.
 //!
-//! Invariant: it unmounts when it is asked to end or its parent ends, and leaves no process behind.
+//! Invariant: it unmounts on a signal or when its parent ends, and leaves no process behind.
 
 use crate::args::{BenchNull, Exchange};
 use crate::lanes::{self, ProcessEvent};
@@ -74,12 +74,12 @@ struct Plan {
     server: Option<SocketAddr>,
     core: u16,
     costs: Vec<Cost>,
-    /// Where it keeps what is written.
+    /// The file for written data.
     contents: Option<OwnedFd>,
 }
 
 impl Plan {
-    /// Starts the lane on a thread of its own.
+    /// Starts the lane on its own thread.
     fn start(self, channel: Option<KernelChannel>, sender: Sender<ProcessEvent>) {
         std::thread::spawn(move || {
             let ended = self.run(channel, &sender);
@@ -122,7 +122,7 @@ fn turn(config: Config, null: NullFs, ready: impl FnOnce()) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the end of the mount, or for being asked to end.
+/// Waits for the end of the mount or a signal.
 fn serve(dir: &Path, events: &Receiver<ProcessEvent>, echo: Option<&Child>) -> Result<()> {
     if lanes::wait_until_ready(events, 1)? {
         return Ok(());
@@ -141,7 +141,7 @@ fn serve(dir: &Path, events: &Receiver<ProcessEvent>, echo: Option<&Child>) -> R
     }
 }
 
-/// Starts the lane that echoes, in a process of its own.
+/// Starts the echoing lane in a separate process.
 fn start_echo(core: u16, driver: DriverKind) -> Result<(Child, SocketAddr)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([bench::NULL_COMMAND, "--core", &core.to_string()]);

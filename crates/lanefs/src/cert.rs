@@ -204,7 +204,7 @@ fn read_key(paths: &Paths) -> Result<KeyPair> {
     key.with_context(|| format!("the key {} is of another kind", paths.key.display()))
 }
 
-/// Sets from when until when it is valid, and its number; until when, for people.
+/// Sets the validity and the serial number; returns the end of validity as text.
 fn set_time(params: &mut CertificateParams, valid: Duration) -> Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     let until = Duration::from_secs((now + valid).as_secs());

@@ -26,7 +26,7 @@ use toml::de::{DeTable, DeValue};
 const FOLDER: &str = "/etc/lanefs";
 /// Commands that have one.
 const COMMANDS: [&str; 2] = ["serve", "mount"];
-/// What a file cannot say.
+/// Options that a file must not set.
 const NOT_HERE: [&str; 2] = ["config", "help"];
 
 /// One line of a file.
@@ -55,7 +55,7 @@ impl Pair {
     }
 }
 
-/// `line`, the whole command line, with what its file says before its own arguments.
+/// The command line with the options of its file inserted before its own arguments.
 pub(crate) fn apply(line: Vec<OsString>) -> Result<Vec<OsString>> {
     let Some(source) = Source::of(&line)? else { return Ok(line) };
     let pairs = source.read()?;
@@ -80,7 +80,7 @@ impl Source {
     pub(crate) fn of(line: &[OsString]) -> Result<Option<Self>> {
         let name = line.get(1).and_then(|name| name.to_str());
         let Some(name) = name.filter(|name| COMMANDS.contains(name)) else { return Ok(None) };
-        // Children of `up` are told everything.
+        // `up` passes all options to its children.
         let is_child = is_named(line, "parent-pid");
         if is_child || options(line).any(|text| text == "--help" || text == "-h") {
             return Ok(None);
@@ -98,7 +98,7 @@ impl Source {
         Ok(command.map(|command| Self { line: line.to_vec(), command, path }))
     }
 
-    /// Its pairs, as far as the command line does not say something else itself.
+    /// Its pairs, except those that the command line overrides.
     pub(crate) fn read(&self) -> Result<Vec<Pair>> {
         let shown = self.path.display();
         let text = std::fs::read_to_string(&self.path)
@@ -143,7 +143,7 @@ fn value_of(line: &[OsString], name: &str) -> Option<PathBuf> {
     None
 }
 
-/// What the command line and the environment say.
+/// Options of the command line and the environment.
 struct Own<'a> {
     line: &'a [OsString],
     command: &'a Command,
@@ -223,7 +223,7 @@ fn find<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     })
 }
 
-/// Says what could be meant.
+/// Suggests a similar name.
 fn unknown(command: &Command, name: &str) -> String {
     if let Some(line) = renamed(&format!("--{name}")) {
         return line;

@@ -1,6 +1,6 @@
 //! `lanefs down DIR|ADDR`: ends what `up`, `serve` or `mount` keeps running, and waits for its end.
 //!
-//! Invariant: nobody is killed. What ends knows its own limits of time.
+//! Invariant: no process is killed; each has its own time limits for its end.
 
 use crate::running::{self, Entry, Found, Kind};
 use crate::status::{Wanted, nothing_runs};

@@ -1,11 +1,11 @@
-//! Which driver the lanes of this process are on: found out once, said to people.
+//! The driver of this process's lanes: determined once and reported on stderr.
 
 use crate::args::Driver;
 use crate::log;
 use anyhow::Result;
 use ring::{DriverChoice, DriverFound, DriverKind};
 
-/// What was asked for, as lanes take it.
+/// The requested driver, as a lane option.
 pub(crate) const fn choice(asked: Driver) -> DriverChoice {
     match asked {
         Driver::Auto => DriverChoice::Auto,
@@ -14,10 +14,10 @@ pub(crate) const fn choice(asked: Driver) -> DriverChoice {
     }
 }
 
-/// The driver; where it is not the usual one, a line on stderr says why.
+/// The driver; if it is not the default one, a line on stderr gives the reason.
 ///
 /// # Errors
-/// When io_uring was asked for and is not to be had.
+/// When io_uring was requested and is not permitted.
 pub(crate) fn choose(asked: Driver) -> Result<DriverKind> {
     let found = choice(asked).find()?;
     if found.why.is_some() {

@@ -1,4 +1,4 @@
-//! How the process ends: every way out that a script may want to tell apart has its own code.
+//! Exit codes: every outcome that a script may distinguish has its own code.
 //!
 //! Invariant: the numbers here are the ones `--help` prints ([`crate::args::EXIT_CODES`]), and `check`'s own those of its help.
 
@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Code {
-    /// It did not work; the line on stderr says why.
+    /// Failure; stderr has the reason.
     Failed = 1,
     /// The command line makes no sense.
     Usage = 2,
@@ -21,9 +21,9 @@ pub(crate) enum Code {
     CannotMount = 5,
     /// `check --repair` has mended all that it found.
     Repaired = 6,
-    /// `check` found what `check --repair` mends.
+    /// `check` found damage that `check --repair` repairs.
     Mendable = 7,
-    /// `check` found what a person has to mend; `backup` and `restore` met damaged contents.
+    /// `check` found damage that needs manual repair; `backup` and `restore` found damaged contents.
     Damaged = 8,
 }
 
@@ -49,7 +49,7 @@ impl Code {
     }
 }
 
-/// An error with an exit code of its own.
+/// An error with its own exit code.
 #[derive(Debug)]
 pub(crate) struct Exit {
     /// The code.

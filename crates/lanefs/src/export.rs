@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use wire::{Credential, Secret, is_export_name};
 
-/// The file of a store that says where its server listens.
+/// The file of a store with the address of its server.
 pub(crate) const ADDRESS_FILE: &str = "address";
 
 /// Runs the command.
@@ -182,7 +182,7 @@ fn check_name(name: &str) -> Result<()> {
     Err(Exit::usage(line).into())
 }
 
-/// Connects to the server as who administers it.
+/// Connects to the server as an administrator.
 pub(crate) fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
     let address = address_of(&args.server)?;
     let args::AdminLogin { secret, seal, certificates, connect_timeout } = &args.login;
@@ -215,7 +215,7 @@ fn root() -> Identity {
     root
 }
 
-/// Where the server is: as it was said, or as its store says.
+/// The server's address: the argument, or that in the store.
 fn address_of(server: &str) -> Result<String> {
     let store = Path::new(server);
     if !store.join("superblock").exists() {

@@ -1,4 +1,4 @@
-//! `serve --fault NAME:COUNT`: what goes wrong on purpose, for tests of crashes.
+//! `serve --fault NAME:COUNT`: fault injection for crash tests.
 //!
 //! ```text
 //! kill-POINT:3     the process kills itself with -9 when the point is met the third time
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 const IO: Errno = Errno(5);
 
-/// One thing that goes wrong.
+/// One injected fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Planned {
     point: FaultPoint,
@@ -46,7 +46,7 @@ impl Planned {
     }
 }
 
-/// What the rings ask. `recovering`: lanes whose recovery is not over.
+/// The fault function of the rings. `recovering`: lanes whose recovery is not over.
 pub(crate) fn faults(planned: &[Planned], recovering: Arc<AtomicU16>) -> Option<Fault> {
     if planned.is_empty() {
         return None;

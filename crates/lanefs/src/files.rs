@@ -103,7 +103,7 @@ impl Session {
         Ok(Volume::connect(&options)?)
     }
 
-    /// Says what went wrong with one path and goes on, unless the server itself is out of reach.
+    /// Reports an error of one path and continues, unless the server is unreachable.
     pub(crate) fn note<T>(&mut self, what: &str, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -146,7 +146,7 @@ impl Session {
         self.failed = true;
     }
 
-    /// All that is in a directory, in the order in which it came.
+    /// All entries of a directory, in the server's order.
     pub(crate) fn list(&mut self, url: &Url) -> Result<Vec<DirEntry>> {
         let volume = self.volume(url)?;
         let mut dir = volume.read_dir(&url.path)?;
@@ -160,7 +160,7 @@ impl Session {
         }
     }
 
-    /// What a symbolic link points to; of anything else, and if that cannot be known, nothing.
+    /// The target of a symbolic link; `None` for other kinds and on errors.
     pub(crate) fn link_target(&mut self, url: &Url, attr: &Attr) -> Option<OsString> {
         if attr.kind != FileKind::Symlink {
             return None;
@@ -168,7 +168,7 @@ impl Session {
         self.volume(url).ok()?.readlink(&url.path).ok()
     }
 
-    /// Does something to a file, and if asked to, then to all that is in it.
+    /// Applies an operation to a file and, if requested, recursively.
     pub(crate) fn each(
         &mut self,
         url: &Url,

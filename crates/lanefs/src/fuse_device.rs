@@ -52,7 +52,7 @@ pub(crate) fn uring_enabled() -> bool {
 /// How the kernel's requests travel to lanes on this driver.
 ///
 /// # Errors
-/// When what was asked for is not possible.
+/// When the requested device is not possible.
 pub(crate) fn transport(asked: Transport, driver: DriverKind) -> Result<ring::Transport> {
     Ok(match asked {
         Transport::Auto => ring::Transport::best(driver),
@@ -66,6 +66,6 @@ pub(crate) fn transport(asked: Transport, driver: DriverKind) -> Result<ring::Tr
 const NO_DRIVER: &str = "FUSE over io_uring needs lanes on io_uring: take --fuse classic, or \
     --driver io-uring (of up: --mount-driver io-uring)";
 
-/// What to do when io_uring was asked for and is not allowed.
+/// Advice when io_uring was requested and is not permitted.
 pub(crate) const NO_URING: &str = "the kernel does not allow FUSE over io_uring: it needs Linux \
     6.14 and `echo Y > /sys/module/fuse/parameters/enable_uring` (or use --fuse classic)";

@@ -1,5 +1,5 @@
-//! `lanefs completions` and `lanefs man`: what shells and `man` read, made from the table of
-//! arguments, so that it says what `--help` says.
+//! `lanefs completions` and `lanefs man`: shell completions and man pages, generated from the table of
+//! arguments, like `--help`.
 
 use crate::args::{Cli, Completions, Man};
 use crate::exit::Exit;
@@ -20,7 +20,7 @@ pub(crate) fn completions(args: &Completions) -> Result<()> {
     out::print_bytes(&script)
 }
 
-/// A command with what `--help` shows of it: shells would offer the rest, too.
+/// A command without its hidden parts: shells would offer those, too.
 fn without_hidden(command: &clap::Command) -> clap::Command {
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
     let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
@@ -51,7 +51,7 @@ pub(crate) fn man(args: &Man) -> Result<()> {
     out::print_bytes(&text_of(&page_of(&command), &command)?)
 }
 
-/// All commands that have pages. `lanefs help` has none: it is there for who has no `man`.
+/// All commands that have pages. `lanefs help` has none.
 fn table() -> clap::Command {
     let mut cli = Cli::command().disable_help_subcommand(true);
     cli.build();

@@ -47,7 +47,7 @@ pub(crate) fn of(point: &Path) -> Vec<Holder> {
     holders
 }
 
-/// The first use that a process makes of `point`. A process that ends meanwhile makes none.
+/// The first use of `point` by a process; `None` if the process has ended.
 fn use_of(process: &Path, point: &Path) -> Option<(String, PathBuf)> {
     for link in ["cwd", "root", "exe"] {
         if let Some(path) = link_below(&process.join(link), point) {

@@ -3,8 +3,8 @@
 //! ```text
 //! client (remote) ── Op::Inspect ──▶ lane ──▶ thread (processes) ── pipes ──▶ process beside the server (child)
 //! ```
-//! The server starts its own binary on its store; what that writes travels as a stream of frames (`check::stream`).
-//! When the store is to be seen as of one moment, the process asks for it in the stream, and the client lets changes wait.
+//! The server starts its own binary on its store; the output is a stream of frames (`check::stream`). For a
+//! consistent view the process sends a frame, and the client freezes changes.
 //! Invariant: the process ends when the connection of its client does, or the server.
 
 pub(crate) mod child;

@@ -1,6 +1,6 @@
 //! The threads of a server or a mount: one per lane, pinned, each with its own ring and core.
 //!
-//! It knows nothing of what the cores do. Invariant: every lane that was started is reported
+//! It is independent of the cores. Invariant: every lane that was started is reported
 //! once, as ended.
 
 use crate::args::LANE_COUNT_MAX;
@@ -20,11 +20,11 @@ pub(crate) enum ProcessEvent {
     Ready,
     /// A lane has ended.
     Ended(io::Result<()>),
-    /// A signal asks for the end.
+    /// A signal requested the end.
     Signal,
 }
 
-/// Where events are told and heard: signals from here on, lanes once they are started. A process with
+/// The channel of events: signals from its creation on, lanes once they are started. A process with
 /// a parent ends with it. SIGHUP means `reload`, unless there is none or this process has a terminal.
 pub(crate) fn listen(
     parent_pid: Option<u32>,
@@ -51,7 +51,7 @@ pub(crate) fn listen(
     Ok((sender, events))
 }
 
-/// The cores of `wanted` lanes: one lane per usable core unless told otherwise; more lanes than
+/// The cores of `wanted` lanes: by default one lane per usable core; more lanes than
 /// cores share them.
 pub(crate) fn cores(wanted: Option<u16>) -> Result<Vec<u16>> {
     let usable = ring::usable_cores().context("cannot find out the usable cores")?;

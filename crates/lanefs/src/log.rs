@@ -1,4 +1,4 @@
-//! What a server, a mount or `up` has to say of its work, on stderr: for people, as the journal takes it, or as JSON.
+//! The log of a server, a mount or `up`, on stderr: as text, in the journal's format, or as JSON.
 //!
 //! ```text
 //! 2026-11-23T12:51:02.123Z  WARN the server is away; operations wait for it      a terminal, a file, a pipe
@@ -6,8 +6,8 @@
 //! {"timestamp":"2026-11-23T12:51:02.123Z","level":"WARN","target":"lanefs::lane",
 //!  "message":"the server is away; operations wait for it","lane":0}              one line, `--log-format json`
 //! ```
-//! Commands that end by themselves have no log: their complaints are plain lines. Invariant: who logs never waits
-//! for who reads it ([`sink`]).
+//! Short commands have no log: they print errors as plain lines. Invariant: a thread that logs never waits for
+//! the reader of the log ([`sink`]).
 
 mod level;
 mod line;
@@ -30,14 +30,14 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::reload;
 
-/// The target of what lanes have to say.
+/// The target of the lanes' log lines.
 const LANE: &str = "lanefs::lane";
 
 struct Log {
     form: Form,
     filter: reload::Handle<Targets, Registry>,
     sink: Sink,
-    /// The last error goes to a file that has other lines, with their times.
+    /// The last error is written to a log file with timestamps.
     in_background: AtomicBool,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn begin(arg: LogArg, of_up: bool) {
     }
 }
 
-/// What is let through, and what is wrong with RUST_LOG.
+/// The filter, and the fault of RUST_LOG if it is invalid.
 fn targets(level: Option<LogLevel>) -> (Targets, Option<String>) {
     let of = |level: LogLevel| Targets::new().with_default(level.filter());
     let variable = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
@@ -89,7 +89,7 @@ fn is_journal() -> bool {
     stderr.is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Changes what is logged from here on.
+/// Changes the filter.
 pub(crate) fn set_level(level: Option<LogLevel>) {
     let (targets, fault) = targets(level);
     if let Some(log) = LOG.get() {
@@ -115,7 +115,7 @@ pub(crate) fn to_background() {
     }
 }
 
-/// What this lane has to say, by level.
+/// Logs a lane's line by its level.
 pub(crate) fn of_lane(lane: u16) -> ring::LogFn {
     Box::new(move |level, line| match level {
         LineLevel::Info => info!(target: LANE, lane, "{line}"),

@@ -1,4 +1,4 @@
-//! How a command gets in at a server: by certificate if it names one, else by the secret.
+//! Authentication of a command to a server: by certificate if one is named, else by the secret.
 
 use crate::args::{CertArg, SealArg};
 use crate::exit::Exit;
@@ -19,7 +19,7 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// What is shown to the server at this address, as people wrote it.
+    /// The credential for the server at this address, in text form.
     pub(crate) fn read(
         address: &str,
         secret_file: Option<&Path>,

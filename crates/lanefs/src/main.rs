@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// Says what went wrong with a command; its code.
+/// Reports the error of a command; returns the exit code.
 fn fail(name: &str, error: &anyhow::Error) -> ExitCode {
     let line = format!("{error:#}");
     if !line.is_empty() {

@@ -36,10 +36,10 @@ use wire::{ClientUuid, InodeNo, Secrets};
 
 /// How long the server may take to welcome us before anything is mounted.
 const WELCOME: Duration = Duration::from_secs(10);
-/// How long the lanes may take to end: they wait until what was answered is durable, and for a
+/// How long the lanes may take to end: they wait until acknowledged changes are durable, and for a
 /// server that is away one minute.
 const LANES_END: Duration = Duration::from_secs(120);
-/// Calls of a lane that may be under way together: more than the kernel ever asks of one.
+/// Most calls in flight of a lane: more than the kernel sends.
 const CALL_COUNT_MAX: usize = 4096;
 /// Places of the kernel's queue that no process waiting for a lock may take.
 const QUEUE_PLACES_LEFT: usize = 3;
@@ -47,7 +47,7 @@ const QUEUE_PLACES_LEFT: usize = 3;
 pub(crate) const HANDLE_COUNT_MAX: usize = 1 << 20;
 
 struct Plan {
-    /// As it was written, which is what the mount table shows: mount(8) compares it with fstab.
+    /// As on the command line, shown in the mount table: mount(8) compares it with fstab.
     source: String,
     server: SocketAddr,
     dir: PathBuf,
@@ -102,7 +102,7 @@ fn reload(options: &Options) -> Result<Reload> {
             );
         }
         Ok(_) => info!("the certificates can be read: shown at the next connection"),
-        Err(error) => warn!("{error:#}; what was read before stays in use"),
+        Err(error) => warn!("{error:#}; the earlier files stay in use"),
     })
 }
 

@@ -1,6 +1,6 @@
 //! What is mounted at a place, and taking it away again.
 //!
-//! Nothing here looks into a mount: a file system whose server is away would not answer.
+//! No function accesses a mount: a file system whose server is away would block.
 
 use anyhow::{Context as _, Result};
 use ring::Mounted;
@@ -62,7 +62,7 @@ impl Served {
         &self.dir
     }
 
-    /// Whether what is mounted there is this.
+    /// Whether it is mounted there.
     pub(crate) fn is_there(&self) -> Result<bool> {
         // A number is given again when its mount is no more.
         let exists = ring::is_connected(&self.device).context("cannot ask the mount's device")?;
@@ -70,7 +70,7 @@ impl Served {
         Ok(exists && at(&self.dir)?.is_some_and(|there| is_same(&there, ours)))
     }
 
-    /// Takes away what may be left of it after a failure.
+    /// Unmounts the remainder of a failed mount.
     pub(crate) fn clear(&self) -> Result<()> {
         if self.is_there()? {
             detach(&self.dir)?;
@@ -88,7 +88,7 @@ pub(crate) enum Unmounted {
     Busy,
 }
 
-/// Unmounts what is at `point`.
+/// Unmounts `point`.
 pub(crate) fn unmount(point: &Path) -> Result<Unmounted> {
     match ring::unmount(point, false) {
         Ok(()) => Ok(Unmounted::Done),

@@ -1,6 +1,6 @@
-//! What a service manager is told, where one asks by `NOTIFY_SOCKET` (sd_notify(3)); elsewhere nothing happens.
+//! Notifications to a service manager, if `NOTIFY_SOCKET` is set (sd_notify(3)).
 //!
-//! Invariant: a manager that cannot be told stops nothing.
+//! Invariant: a failed notification does not affect the process.
 
 use sd_notify::NotifyState::{MainPid, Ready, Reloading, Status, Stopping};
 use sd_notify::{NotifyState, notify};
@@ -9,7 +9,7 @@ use tracing::debug;
 /// The variable that names the manager's socket.
 pub(crate) const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// It does its work: `status` says which.
+/// The process is ready; `status` describes its work.
 pub(crate) fn ready(status: &str) {
     send(&[Ready, Status(status)]);
 }
@@ -29,7 +29,7 @@ pub(crate) fn status(status: &str) {
     send(&[Status(status)]);
 }
 
-/// It reads again what can be read again, until it is [`ready`].
+/// The process reloads its configuration, until it is [`ready`].
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send(&[Reloading, now]),
@@ -44,6 +44,6 @@ pub(crate) fn stopping() {
 
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = notify(states) {
-        debug!("cannot tell the service manager: {error}");
+        debug!("cannot notify the service manager: {error}");
     }
 }

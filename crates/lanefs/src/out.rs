@@ -16,14 +16,14 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Writes a line for people to stdout; a reader that went away does not matter.
+/// Writes a line to stdout; a closed pipe is no error.
 pub(crate) fn print_line(line: &str) {
     let mut stdout = io::stdout().lock();
     // A closed stdout is no error: the work continues.
     let _unread = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
-/// Writes a line for people to stderr; a reader that went away does not matter.
+/// Writes a line to stderr; a closed pipe is no error.
 pub(crate) fn print_error_line(line: &str) {
     // There is no place left to say that stderr is closed.
     let _unread = writeln!(io::stderr().lock(), "{line}");

@@ -1,7 +1,7 @@
-//! SIGHUP to a server or mount without a terminal: what can be read again is read again, and said.
+//! SIGHUP to a server or mount without a terminal: reloads the reloadable settings and logs it.
 //!
-//! The secret and the certificates are each command's own; of the configuration it is the log level, and what else
-//! changed there is named as coming with the next start. Invariant: what cannot be used changes nothing.
+//! Each command reloads its secret and certificates; of the configuration the log level is reloaded, and other
+//! changes are logged as effective at the next start. Invariant: an invalid file changes nothing.
 
 use crate::config::{Pair, Source};
 use crate::log::{self, LogLevel};
@@ -21,7 +21,7 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// The configuration of this process's command line, and what `own` reads and says.
+    /// Reloads the configuration of this process's command line, then calls `own`.
     pub(crate) fn new(own: impl FnMut() + Send + 'static) -> Result<Self> {
         let line: Vec<OsString> = std::env::args_os().collect();
         let source = Source::of(&line)?;
@@ -49,7 +49,7 @@ impl Reload {
                     }
                     *pairs = found;
                 }
-                Err(error) => warn!("{error:#}; what was read before stays"),
+                Err(error) => warn!("{error:#}; the earlier settings stay in force"),
             }
         }
         (self.own)();
@@ -57,7 +57,7 @@ impl Reload {
     }
 }
 
-/// Names whose values are others, in the order of the files.
+/// Names with changed values, in the order of the files.
 fn changed(before: &[Pair], now: &[Pair]) -> Vec<String> {
     let new = now.iter().filter(|pair| !before.iter().any(|it| it.says_the_same(pair)));
     let removed = before.iter().filter(|pair| !now.iter().any(|it| it.name == pair.name));

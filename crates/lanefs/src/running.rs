@@ -1,4 +1,4 @@
-//! What runs on this machine: each server, mount and `up` keeps a file that says what it is, under a lock, for as
+//! The processes of this machine: each server, mount and `up` has a locked file that describes it, for as
 //! long as it lives.
 //!
 //! The files lie in `$LANEFS_RUN_DIR`, else where systemd says, else in `/run/lanefs` for root and in
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// What a process says of itself. Paths that are not UTF-8 are shown as well as can be.
+/// A process's description of itself. Paths that are not UTF-8 are shown lossily.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     /// What it is.
@@ -51,7 +51,7 @@ pub(crate) struct Entry {
     pub(crate) parent_pid: Option<u32>,
     /// Where it serves, or which server it has mounted.
     pub(crate) address: Option<String>,
-    /// Where its data lies.
+    /// The directory of its data.
     pub(crate) store: Option<String>,
     /// Where it is mounted, or would be.
     pub(crate) dir: Option<String>,
@@ -85,7 +85,7 @@ impl Entry {
         }
     }
 
-    /// The process that is asked to end for this one: its `up`, or itself.
+    /// The process to signal for its end: its `up`, or itself.
     pub(crate) fn head_pid(&self) -> u32 {
         self.parent_pid.unwrap_or(self.pid)
     }
@@ -96,7 +96,7 @@ pub(crate) fn text_of(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The file of this process, which goes with it.
+/// The file of this process; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
     entry: Entry,
@@ -112,7 +112,7 @@ impl Running {
         running
     }
 
-    /// Says what is otherwise by now.
+    /// Updates the description.
     pub(crate) fn update(&mut self, change: impl FnOnce(&mut Entry)) {
         change(&mut self.entry);
         self.write();
@@ -160,7 +160,7 @@ fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Written beside its place and locked before it is there: nobody finds it without its lock.
+/// Written under a temporary name and locked before it is renamed: no reader finds it unlocked.
 fn write(folder: &Path, entry: &Entry) -> Result<(PathBuf, File)> {
     let path = folder.join(format!("{}.json", entry.pid));
     let draft = folder.join(format!("{}.draft", entry.pid));
@@ -175,7 +175,7 @@ fn write(folder: &Path, entry: &Entry) -> Result<(PathBuf, File)> {
 /// A process that was found.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// What it says of itself.
+    /// Its description.
     pub(crate) entry: Entry,
     path: PathBuf,
 }
@@ -200,7 +200,7 @@ fn in_folder(folder: &Path) -> Vec<Found> {
     paths.filter_map(|path| read(&path).map(|entry| Found { entry, path })).collect()
 }
 
-/// What a file says whose process lives. Others are taken away.
+/// The description of a living process. Files of others are removed.
 fn read(path: &Path) -> Option<Entry> {
     let mut file = File::open(path).ok()?;
     if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {

@@ -42,7 +42,7 @@ fn of_store(path: &Path, secrets: Secrets) -> Result<Secrets> {
     Ok(secrets)
 }
 
-/// What is in a file that was read before; the server refused what was in it then.
+/// Reads a secret file again after the server has refused its earlier content.
 pub(crate) fn read_again(path: &Path) -> Option<Secrets> {
     let read = read_all(path);
     read.map_err(|error| log::report(&error.to_string())).ok()

@@ -327,13 +327,13 @@ fn start(
     Ok((stoppers, row_threads))
 }
 
-/// Remembers the sharing mode once every lane has got back what its clients brought: nothing is left
-/// of the modes before. Writing takes its time, so it is done on no lane.
+/// Records the sharing mode when the recovery of every lane is over: changes made under the earlier modes are
+/// durable then. A thread does it, because the write blocks.
 fn when_recovered(lane_count: u16, cold: RowStore, share: lane::Share) -> Result<Sender<()>> {
-    let (sender, told) = channel();
+    let (sender, recovered) = channel();
     let thread = std::thread::Builder::new().name("recovered".to_owned());
     let spawned = thread.spawn(move || {
-        if told.iter().take(usize::from(lane_count)).count() < usize::from(lane_count) {
+        if recovered.iter().take(usize::from(lane_count)).count() < usize::from(lane_count) {
             return;
         }
         if let Err(error) = cold.set_share(share) {

@@ -16,7 +16,7 @@ pub(crate) fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
 
-/// Calls `then` on its own thread for every signal that asks for an end.
+/// Calls `then` on its own thread for every termination signal.
 pub(crate) fn on_ending(mut then: impl FnMut(i32) + Send + 'static) -> Result<Handle> {
     let mut signals = endings()?;
     let handle = signals.handle();
@@ -34,7 +34,7 @@ pub(crate) fn on_ending(mut then: impl FnMut(i32) + Send + 'static) -> Result<Ha
 /// whether the parent still lives.
 pub(crate) fn tie_to_parent(parent_pid: u32) -> Result<bool> {
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot tie to the parent")?;
-    // It may have ended before the line above; then our parent is another one by now.
+    // It may have ended before the line above; then the parent has changed.
     let parent = getppid().map(Pid::as_raw_nonzero);
     Ok(parent.is_some_and(|parent| parent.get().cast_unsigned() == parent_pid))
 }

@@ -1,4 +1,4 @@
-//! `lanefs status`: names the servers and mounts of this machine, as their processes say it ([`running`]).
+//! `lanefs status`: lists the servers and mounts of this machine by their processes' files ([`running`]).
 
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Found, Kind, text_of};

@@ -1,4 +1,4 @@
-//! `lanefs umount DIR`: takes a mount away, or says who keeps it.
+//! `lanefs umount DIR`: removes a mount, or names the processes that use it.
 
 use crate::exit::{Code, Exit};
 use crate::mounts::{self, Unmounted};
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &args::Umount) -> Result<()> {
     }
 }
 
-/// Says who keeps `point` busy, with `before` in front.
+/// Names the processes that use `point`, after the text `before`.
 pub(crate) fn complain_of_holders(before: &str, point: &Path) {
     log::report(&format!("{before}{} is in use", point.display()));
     let holders = holders::of(point);

@@ -27,7 +27,7 @@ use tracing::warn;
 /// Ports tried after the default one.
 const PORT_COUNT_MAX: u16 = 100;
 
-/// How long a mount that is in the way may take to say whether it lives.
+/// The time limit for a reply of an existing mount.
 const PROBE: Duration = Duration::from_secs(10);
 
 /// How long the socket of a killed server may stay.
@@ -61,7 +61,7 @@ fn earlier(dir: &Path) -> Option<Entry> {
     found.into_iter().find(|entry| entry.kind == Kind::Up && entry.dir == dir)
 }
 
-/// Says what runs already, and whether it is what was asked for.
+/// Prints what runs already, and whether it matches the request.
 fn show(args: &args::Up, first: &Entry) -> Result<()> {
     let Entry { pid, address, store, log, mounted, .. } = first;
     let store = store.clone().unwrap_or_default();
@@ -176,7 +176,7 @@ fn prepare_dir(dir: &Path) -> Result<()> {
 /// process's rings. A living process that does not answer is not waited for.
 fn is_dead(dir: &Path) -> bool {
     let dir = dir.to_path_buf();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, is_dead) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("probe".to_owned());
     let spawned = thread.spawn(move || {
         // The first answers after the end are "cancelled" (what the kernel was handing to a ring, seen on
@@ -185,13 +185,13 @@ fn is_dead(dir: &Path) -> bool {
             let errno = Errno::from_io_error(&error);
             matches!(errno, Some(Errno::CANCELED | Errno::CONNABORTED | Errno::NOTCONN))
         });
-        // Nobody listens any more when the answer took too long.
-        let _late = tell.send(dead);
+        // The receiver may have timed out.
+        let _late = sender.send(dead);
     });
-    spawned.is_ok() && told.recv_timeout(PROBE).unwrap_or(false)
+    spawned.is_ok() && is_dead.recv_timeout(PROBE).unwrap_or(false)
 }
 
-/// The socket to serve on: what was asked for, else the default port or the next free one.
+/// The socket to serve on: the requested address, else the default port or the next free one.
 fn listen(asked: Option<&str>) -> Result<TcpListener> {
     if let Some(asked) = asked {
         return bind(asked);

@@ -20,21 +20,21 @@ pub(crate) struct Bench {
     /// One JSON object per row and line instead of tables
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print this text with tables of at most eight columns in the place of {{NAME}}, and the machine's
-    /// description in that of {{machine}}
+    /// Print this template: {{NAME}} is replaced by a table of at most eight columns, {{machine}} by the
+    /// machine's description
     #[arg(long, value_name = "TEMPLATE", conflicts_with = "json")]
     pub(crate) report: Option<PathBuf>,
-    /// With --report: also write all rows with all their numbers to this file, a JSON object a line
+    /// With --report: also write all rows and columns to this file, one JSON object per line
     #[arg(long, value_name = "FILE", requires = "report")]
     pub(crate) rows: Option<PathBuf>,
-    /// seeds: the folder of its report, made if it is not there
+    /// seeds: the folder of its report, created if missing
     #[arg(long, value_name = "DIR", default_value = "lanefs-seeds")]
     pub(crate) out: PathBuf,
-    /// How long one repetition is measured; a quarter of it is added to warm up. Below 1s, to try a
-    /// benchmark out, its files are smaller
+    /// Time of one repetition; a quarter of it is added as warm-up. Below 1s the files are smaller: only
+    /// to try a benchmark
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_in(MEASURED))]
     pub(crate) time: Duration,
-    /// Repetitions; who is compared takes turns in each
+    /// Repetitions; the variants alternate within each
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) rounds: u16,
@@ -42,42 +42,41 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=4000))]
     pub(crate) clients: Vec<u32>,
-    /// Operations that each client keeps under way [default: the benchmark's own]
+    /// Operations that each client has in flight [default: the benchmark's own]
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) depth: Option<u32>,
-    /// Lanes of the servers that are started [default: 1]. affinity: at most so many [default: one per
-    /// core]
+    /// Lanes of the started servers [default: 1]. affinity: the maximum [default: one per core]
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(crate::args::LANE_COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,
-    /// How long the servers' lanes poll before they sleep [default: as `serve` does]
+    /// How long the servers' lanes busy-poll before they sleep [default: as `serve`]
     #[arg(long, value_name = "TIME", value_parser = time_in(Duration::ZERO..=SPIN_MAX))]
     pub(crate) spin: Option<Duration>,
     #[command(flatten)]
     pub(crate) driver: DriverArg,
-    /// echo: also through a server with a thread for each layer, where a request is handed on so many
-    /// times, as a number from 0 to 16 or several, separated by commas
+    /// echo: also measure a server with one thread per layer and this number of handovers per request,
+    /// 0 to 16; several separated by commas
     #[arg(long, value_name = "N", value_delimiter = ',',
           value_parser = clap::value_parser!(u8).range(0..=16))]
     pub(crate) hops: Vec<u8>,
-    /// Their sharing mode [default: as `serve` does]. create: several, separated by commas, are held
-    /// against `off`
+    /// Their sharing mode [default: as `serve`]. create: several, separated by commas, are compared with
+    /// `off`
     #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',')]
     pub(crate) share: Vec<super::Share>,
-    /// They answer no change before it is on disk
+    /// They reply to a change only when it is durable
     #[arg(long)]
     pub(crate) sync: bool,
-    /// create: where the files go [default: both, one after the other]
+    /// create: the placement of the files [default: both, one after the other]
     #[arg(long, value_enum)]
     pub(crate) dirs: Option<Dirs>,
-    /// stream: how much one read or write is of, from 4KiB to 1MiB
+    /// stream: size of one read or write, 4KiB to 1MiB
     #[arg(long = "piece", value_name = "SIZE", default_value = "1MiB", value_parser = size_in(PIECE_BYTES))]
     pub(crate) piece_bytes: u64,
-    /// Where the servers' stores are made, and removed again: the disk to measure
+    /// Directory for the servers' stores, which are removed at the end: on the disk to measure
     #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
     pub(crate) dir: PathBuf,
-    /// Measure this server, HOST or HOST:PORT, instead of starting one here. Files that are made
-    /// there stay in /lanefs-bench-PID
+    /// Measure this server, HOST or HOST:PORT, instead of starting one. The files it creates
+    /// stay in /lanefs-bench-PID
     #[arg(long, value_name = "ADDR", value_parser = crate::address::read)]
     pub(crate) server: Option<String>,
     /// With --server: the export to use
@@ -90,44 +89,44 @@ pub(crate) struct Bench {
 /// A benchmark.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Name {
-    /// Frames through a lane without a file system, beside a bare loop
+    /// Frames through a lane without a file system, compared with a bare loop
     Echo,
-    /// Attributes of one file, beside echo
+    /// Attributes of one file, compared with echo
     Getattr,
-    /// New files, beside getattr, log and memory without network, and the disk's flush
+    /// New files, compared with getattr, log and memory without network, and the disk's flush
     Create,
-    /// Large reads and writes, beside sendfile, and recv and pwrite
+    /// Large reads and writes, compared with sendfile, and recv and pwrite
     Stream,
-    /// Work handed to a thread that sleeps, in all ways there are
+    /// Handover of work to a sleeping thread, by each mechanism
     Handoff,
-    /// Readings of the clock, in all ways there are
+    /// Readings of the clock, by each source
     Clock,
-    /// What the way through the kernel costs: a null file system, really mounted (as root)
+    /// The cost of FUSE in the kernel: a mounted null file system (as root)
     FuseNull,
-    /// Operations through a real mount, beside a null file system with as many exchanges (as root)
+    /// Operations through a real mount, compared with a null file system with as many round trips (as root)
     Mount,
-    /// New files where replies may wait for other clients' changes, beside those that do not
+    /// New files with and without reply gating on other clients' changes
     Share,
-    /// A lane whose log becomes durable once in 14,000 or 140,000 operations
+    /// A lane whose log is flushed once in 14,000 or 140,000 operations
     Commit,
-    /// One request for many pieces of a file, beside a request for each
+    /// One list request for many pieces of a file, compared with one request for each
     Lists,
-    /// What a few modest clients get beside a greedy one, and without it
+    /// Throughput of a few modest clients with and without a greedy one
     Fair,
-    /// What a mount's callers wait when all cores compute, with lanes on cores of their own and without (as root)
+    /// Latency of a mount's callers when all cores are busy, with pinned lanes and without (as root)
     Busy,
-    /// The two drivers of a lane, io_uring and epoll, beside each other
+    /// The two drivers of a lane, io_uring and epoll, compared
     Drivers,
     /// Requests that arrive at the lane that executes them, at the client's lane, and at any lane
     Affinity,
-    /// Reads and writes of 4 KiB by many clients, beside pread and pwrite in a lane
+    /// Reads and writes of 4 KiB by many clients, compared with pread and pwrite in a lane
     Brw,
-    /// Small reads of one file by all clients, beside a file for each, with every I/O engine, through the
-    /// page cache and past it
+    /// Small reads of one file by all clients, compared with one file each, with every I/O engine, through
+    /// the page cache and with direct I/O
     SharedFile,
-    /// Getattrs and streams under TLS, beside the same in plain text, and the cipher alone
+    /// Getattrs and streams under TLS, compared with plain text and with the cipher alone
     Seal,
-    /// The experiments that lanefs was begun for, as a report with plots in the folder that --out names
+    /// The experiments of the original design questions, as a report with plots in the folder --out
     Seeds,
     /// All of them but seeds
     All,
@@ -135,33 +134,33 @@ pub(crate) enum Name {
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dirs {
-    /// Each client in a directory of its own
+    /// One directory per client
     Own,
-    /// All in one directory
+    /// One directory for all clients
     Shared,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BenchLimit {
-    /// Which one, and what it needs to know.
+    /// The limit and its arguments.
     pub(crate) arguments: Vec<String>,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BenchNull {
-    /// Where to mount; none: be a lane that only echoes.
+    /// The mount point; without one the process is a lane that echoes.
     pub(crate) dir: Option<PathBuf>,
     /// How the kernel's requests reach the mount.
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub(crate) fuse: Transport,
-    /// What is done before an answer.
+    /// The work before a reply.
     #[arg(long, value_enum, default_value_t = Exchange::None)]
     pub(crate) exchange: Exchange,
-    /// Exchanges that requests of the kernel take: OPCODE, so many at once and so many after them
-    /// before the answer, and the same behind it, with colons between them.
+    /// Round trips per kernel request: OPCODE, the number in parallel and the number in sequence before
+    /// the reply, then the same two numbers after it, separated by colons.
     #[arg(long = "cost", value_parser = cost)]
     pub(crate) costs: Vec<bench::null::Cost>,
-    /// Keep what is written in a file below this directory.
+    /// Store written data in a file below this directory.
     #[arg(long)]
     pub(crate) contents: Option<PathBuf>,
     /// The lane's core.
@@ -189,13 +188,13 @@ fn cost(text: &str) -> Result<bench::null::Cost, String> {
     }
 }
 
-/// What a null file system does before it answers what a mount would ask its server.
+/// The work of a null file system in place of a mount's request to its server.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exchange {
     /// Nothing.
     None,
-    /// A frame goes over loopback to the lane itself, and comes back.
+    /// A frame over loopback to the lane itself and back.
     Within,
-    /// A frame goes over loopback to a lane in another process on the same core, and comes back.
+    /// A frame over loopback to a lane in another process on the same core and back.
     Apart,
 }

@@ -29,49 +29,48 @@ pub(crate) struct Cert {
 
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum CertCommand {
-    /// Make a CA: the key that signs certificates, and its certificate
+    /// Create a CA: the key that signs certificates, and its certificate
     #[command(after_help = EXIT_CODES)]
     Ca(CertCa),
-    /// Make a key and a certificate for a server
+    /// Create a key and a certificate for a server
     #[command(after_help = EXIT_CODES)]
     Server(CertServer),
-    /// Make a key and a certificate for a client
+    /// Create a key and a certificate for a client
     #[command(after_help = EXIT_CODES)]
     Client(CertClient),
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CertCa {
-    /// Where ca.crt and ca.key are made; made if missing
+    /// Directory for ca.crt and ca.key; created if missing
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// For how long it is valid, from 1d to 36500d
+    /// Validity, from 1d to 36500d
     #[arg(long, value_name = "TIME", default_value = "3650d", value_parser = time_in(VALID))]
     pub(crate) valid: Duration,
-    /// Replace the certificate by one for the same key: what it has signed stays valid
+    /// Replace the certificate by one for the same key: certificates signed by it stay valid
     #[arg(long)]
     pub(crate) renew: bool,
 }
 
-/// For how long a certificate is made, and over what.
+/// The validity of a certificate, and whether it replaces one.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Validity {
-    /// For how long it is valid, from 1d to 36500d
+    /// Validity, from 1d to 36500d
     #[arg(long, value_name = "TIME", default_value = "365d", value_parser = time_in(VALID))]
     pub(crate) valid: Duration,
-    /// Replace a certificate by one for the same key, with the names that are given now. Who uses it shows
-    /// the new one from his next connection on
+    /// Replace a certificate by one for the same key, with the names of this command. A running process
+    /// uses it from its next connection on
     #[arg(long)]
     pub(crate) renew: bool,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CertServer {
-    /// Where ca.crt and ca.key are, and where NAME.crt and NAME.key are made, of the first name
+    /// Directory of ca.crt and ca.key, and for NAME.crt and NAME.key of the first name
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// How clients reach it: every name and address that stands in their commands. localhost, 127.0.0.1
-    /// and ::1 are added
+    /// Every name and address by which clients reach the server. localhost, 127.0.0.1 and ::1 are added
     #[arg(value_name = "NAME_OR_IP", required = true)]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
@@ -80,14 +79,13 @@ pub(crate) struct CertServer {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CertClient {
-    /// Where ca.crt and ca.key are, and where NAME.crt and NAME.key are made
+    /// Directory of ca.crt and ca.key, and for NAME.crt and NAME.key
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Who or what it is for: a machine, a user. Each client should have its own
+    /// The holder: a machine or a user. Each client should have its own certificate
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// It opens this export and nothing else; may be given several times [default: it opens every export,
-    /// and administers]
+    /// Permits this export only; repeatable [default: permits every export and administration]
     #[arg(long = "export", value_name = "NAME")]
     pub(crate) exports: Vec<String>,
     #[command(flatten)]

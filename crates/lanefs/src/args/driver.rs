@@ -1,22 +1,22 @@
-//! The choice of a driver, on the command line of whatever has lanes for long.
+//! The option for the driver of `serve`, `mount` and `up`.
 
 use clap::{Args, ValueEnum};
 
-/// What lanes reach the kernel through.
+/// The driver of the lanes.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Driver {
-    /// io_uring where this process may use it, else epoll
+    /// io_uring if the kernel permits it, else epoll
     Auto,
-    /// io_uring, or nothing
+    /// io_uring; fails if the kernel does not permit it
     IoUring,
-    /// epoll, and a few threads for files
+    /// epoll, with worker threads for files
     Epoll,
 }
 
 /// The same as an argument.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct DriverArg {
-    /// What lanes reach the kernel through
+    /// The kernel interface of the lanes
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Driver::Auto, env = "LANEFS_DRIVER")]
     pub(crate) driver: Driver,
 }
@@ -24,7 +24,7 @@ pub(crate) struct DriverArg {
 /// The same for the mount of `up`.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct MountDriverArg {
-    /// What lanes of the mount reach the kernel through [default: as --driver]
+    /// The kernel interface of the mount's lanes [default: as --driver]
     #[arg(long, value_name = "WHICH", value_enum, env = "LANEFS_MOUNT_DRIVER")]
     pub(crate) mount_driver: Option<Driver>,
 }

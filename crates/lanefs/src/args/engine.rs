@@ -1,22 +1,22 @@
-//! The choice of who reads and writes the files of a store, on the command line of what serves one.
+//! The options for file I/O of a store: the engine, and direct I/O.
 
 use clap::{Args, ValueEnum};
 use ring::IoEngine;
 
-/// Who reads and writes files' contents in the store.
+/// The engine that reads and writes files' contents in the store.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Engine {
-    /// The driver: io_uring, or what can be done at once and a few threads for the rest
+    /// The lane's driver: io_uring, or non-blocking I/O and worker threads
     Auto,
-    /// io_uring, or nothing
+    /// io_uring; fails if the kernel does not permit it
     Uring,
-    /// The C library's: one thread and one queue for a file, a new thread to tell of each operation
+    /// The C library's POSIX AIO: one queue per file, a new thread for each notification
     PosixAio,
     /// A new thread for each operation
     ThreadPerOp,
-    /// 16 threads a lane that stay
+    /// A pool of 16 threads per lane
     Pool,
-    /// The lane itself, which serves nobody else meanwhile
+    /// The lane itself, blocking
     Inline,
 }
 
@@ -34,12 +34,12 @@ impl Engine {
     }
 }
 
-/// Whether files' contents go past the page cache.
+/// Whether files' contents bypass the page cache.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direct {
-    /// What is aligned to 4096 bytes does (O_DIRECT)
+    /// I/O aligned to 4096 bytes bypasses it (O_DIRECT)
     On,
-    /// All goes through it
+    /// All I/O uses it
     Off,
 }
 
@@ -53,14 +53,14 @@ impl Direct {
     }
 }
 
-/// How files' contents get to the disk and back.
+/// The file I/O of a store.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Io {
-    /// Who reads and writes files' contents in the store; all but auto and uring read them into memory,
-    /// so nothing leaves straight from the page cache
+    /// Engine for files' contents in the store; all but auto and uring read into memory, without sendfile
+    /// from the page cache
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Engine::Auto, env = "LANEFS_IO_ENGINE")]
     pub(crate) io_engine: Engine,
-    /// Reads and writes of files' contents that are aligned to 4096 bytes go past the page cache
+    /// Direct I/O for reads and writes of files' contents that are aligned to 4096 bytes
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Direct::Off)]
     pub(crate) io_direct: Direct,
 }

@@ -1,7 +1,7 @@
 //! The words of find(1) on the command line of `lanefs find`: `-name '*.c' ! -size +1M`.
 //!
-//! They are taken out of the line, and what is left is read like that of any command. Invariant: they mean here
-//! what they mean to GNU find.
+//! They are removed from the command line before the rest is parsed. Invariant: they have the meaning of GNU
+//! find.
 //!
 //! ```text
 //! any = all { -o all }      all = one { [-a] one }      one = ! one | ( any ) | test | -prune | -print | -print0
@@ -13,7 +13,7 @@ use clap::{CommandFactory as _, ValueEnum as _};
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 
-/// What is understood, for the message about what is not.
+/// The supported words, for the error message about others.
 const KNOWN: &str = "-name PATTERN, -type f,d,l,p,s,c,b, -size [+-]N[cwbkMG], -mtime [+-]N, -mmin [+-]N, \
     -newer FILE, -newermt TIME, -empty, ! or -not, -a, -o, parentheses, -prune, -maxdepth N, -mindepth N, \
     -print and -print0";
@@ -21,7 +21,7 @@ const KNOWN: &str = "-name PATTERN, -type f,d,l,p,s,c,b, -size [+-]N[cwbkMG], -m
 /// Parentheses and `!` in each other.
 const DEPTH_MAX: usize = 100;
 
-/// What is asked of each file, evaluated from left to right only as far as needed.
+/// An expression over a file, evaluated from left to right with short circuits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Expression {
     Test(What),
@@ -34,7 +34,7 @@ pub(crate) enum Expression {
     Any(Vec<Self>),
 }
 
-/// What is asked of a file.
+/// A test of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     Name(OsString),
@@ -49,7 +49,7 @@ pub(crate) enum What {
 }
 
 impl Expression {
-    /// Whether something is printed where it says so, and not what all of it holds for.
+    /// Whether the expression has an explicit print action.
     pub(crate) fn prints(&self) -> bool {
         match self {
             Self::Print => true,
@@ -65,7 +65,7 @@ impl Expression {
     }
 }
 
-/// Takes find(1)'s words out of those behind `find`; its options become ours. Without words, all files are asked for.
+/// Splits find(1)'s words from the arguments of `find`; its options become ours. Without words, all files match.
 pub(crate) fn take(words: Vec<OsString>) -> Result<(Vec<OsString>, Expression), String> {
     let mut reader = Reader {
         words: words.into_iter(),

@@ -36,8 +36,8 @@ pub(crate) struct Access {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Json {
     /// One JSON object per file and line. Sizes are in bytes (size_bytes), times in nanoseconds
-    /// since 1970 (mtime_ns), modes octal text; where a name is not UTF-8, name has U+FFFD for
-    /// what is none and name_hex all its bytes in hexadecimal, and likewise path and target
+    /// since 1970 (mtime_ns), modes octal text. If a name is not UTF-8, name has U+FFFD for its
+    /// invalid bytes and name_hex all bytes in hexadecimal; likewise path and target
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Ls {
     /// Names that begin with a dot, too
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
-    /// Directories themselves, not what is in them
+    /// Directories themselves, not their entries
     #[arg(short = 'd', long)]
     pub(crate) directory: bool,
     #[command(flatten)]
@@ -100,10 +100,10 @@ pub(crate) struct Stat {
   tar -c src | lanefs cp - lanefs://host/src.tar   what comes through a pipe, or goes into one:
   lanefs cp lanefs://host/src.tar - | tar -x       - is standard input or output"))]
 pub(crate) struct Cp {
-    /// What to copy, then where to: paths or lanefs://HOST:PORT/path; one of two may be -
+    /// Sources, then the destination: paths or lanefs://HOST:PORT/path; one of two may be -
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
     pub(crate) paths: Vec<OsString>,
-    /// Directories with all that is in them
+    /// Recursively
     #[arg(short = 'r', short_alias = 'R', long)]
     pub(crate) recursive: bool,
     /// Keep mode, owner and times
@@ -152,19 +152,19 @@ pub(crate) struct Du {
     /// lanefs://HOST:PORT/path
     #[arg(required = true, value_name = "URL")]
     pub(crate) paths: Vec<OsString>,
-    /// Only the sum of each URL
+    /// Only the total of each URL
     #[arg(short = 's', long, conflicts_with_all = ["all", "max_depth"])]
     pub(crate) summarize: bool,
     /// Files, too, not only directories
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
-    /// Lines only for what is so many levels down at most; the sums are of everything
+    /// Print lines down to this level only; totals include everything
     #[arg(short = 'd', long, value_name = "N")]
     pub(crate) max_depth: Option<u32>,
     /// Sizes with a unit, in powers of 1024, instead of KiB
     #[arg(short = 'h', long = "human-readable")]
     pub(crate) human: bool,
-    /// How much there is to read, not how much space that takes
+    /// Sizes of the contents instead of the space they occupy
     #[arg(long)]
     pub(crate) apparent_size: bool,
     #[command(flatten)]
@@ -187,7 +187,7 @@ pub(crate) struct Mkdir {
     /// Parents too, and no error if it exists
     #[arg(short, long)]
     pub(crate) parents: bool,
-    /// Mode of what is made, octal or symbolic as of chmod, whatever the umask; parents have the usual one
+    /// Mode of the new directory, octal or symbolic as of chmod, regardless of the umask; parents get the default
     #[arg(short, long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
     #[command(flatten)]
@@ -202,10 +202,10 @@ pub(crate) struct Rm {
     /// lanefs://HOST:PORT/path
     #[arg(value_name = "URL", required_unless_present = "force")]
     pub(crate) paths: Vec<OsString>,
-    /// Directories with all that is in them
+    /// Recursively
     #[arg(short = 'r', short_alias = 'R', long)]
     pub(crate) recursive: bool,
-    /// No error for what does not exist
+    /// No error if it does not exist
     #[arg(short, long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -217,7 +217,7 @@ pub(crate) struct Rm {
   lanefs mv lanefs://host/old lanefs://host/new
   lanefs mv lanefs://host/a lanefs://host/b lanefs://host/dir"))]
 pub(crate) struct Mv {
-    /// What to move, then where to: lanefs://HOST:PORT/path, all on one server
+    /// Sources, then the destination: lanefs://HOST:PORT/path, all on one server
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
     pub(crate) paths: Vec<OsString>,
     #[command(flatten)]
@@ -229,7 +229,7 @@ pub(crate) struct Mv {
   lanefs ln lanefs://host/a/file lanefs://host/b/name    one more name for the same file
   lanefs ln -s ../a/file lanefs://host/b/link            the text of a symbolic link is free"))]
 pub(crate) struct Ln {
-    /// What to link to: lanefs://HOST:PORT/path, with -s the text of the link
+    /// The target: lanefs://HOST:PORT/path, with -s the text of the link
     #[arg(value_name = "TARGET")]
     pub(crate) target: OsString,
     /// The new name, or the directory to make it in: lanefs://HOST:PORT/path
@@ -238,7 +238,7 @@ pub(crate) struct Ln {
     /// A symbolic link
     #[arg(short = 's', long)]
     pub(crate) symbolic: bool,
-    /// Remove what has the name before
+    /// Replace an existing entry of this name
     #[arg(short, long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -258,7 +258,7 @@ pub(crate) struct Chmod {
     /// lanefs://HOST:PORT/path; symbolic links are followed, but not those found by -R
     #[arg(required = true, value_name = "URL")]
     pub(crate) paths: Vec<OsString>,
-    /// Directories with all that is in them
+    /// Recursively
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
     #[command(flatten)]
@@ -272,16 +272,16 @@ pub(crate) struct Chmod {
   lanefs chown --export up -R alice:staff lanefs://host/a
   lanefs chown :100 lanefs://host/a/file                  the group alone, by its number"))]
 pub(crate) struct Chown {
-    /// USER, USER:GROUP or :GROUP; names are those of this machine, numbers go as they are
+    /// USER, USER:GROUP or :GROUP; names are resolved on this machine, numbers are used as they are
     #[arg(value_name = "OWNER")]
     pub(crate) owner: String,
     /// lanefs://HOST:PORT/path; symbolic links are followed, but not those found by -R
     #[arg(required = true, value_name = "URL")]
     pub(crate) paths: Vec<OsString>,
-    /// Directories with all that is in them; symbolic links themselves
+    /// Recursively; symbolic links themselves
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
-    /// Symbolic links themselves, not what they point to
+    /// Symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     pub(crate) no_dereference: bool,
     /// Print help (-h is taken)
@@ -295,7 +295,7 @@ pub(crate) struct Chown {
 #[command(after_help = help("\
   lanefs cp data lanefs://host/ && lanefs sync lanefs://host"))]
 pub(crate) struct Sync {
-    /// lanefs://HOST:PORT; a path behind it makes no difference, all of the server's files are meant
+    /// lanefs://HOST:PORT; a path is ignored, the command applies to all files of the server
     #[arg(required = true, value_name = "URL")]
     pub(crate) paths: Vec<OsString>,
     #[command(flatten)]

@@ -23,11 +23,11 @@ Words of find(1), which mean what they mean there:
 All that options ask for must hold besides. Where a directory may not be read, that is said, and the rest is
 found all the same."))]
 pub(crate) struct Find {
-    /// Where to look: lanefs://HOST:PORT/path, itself and what is below it
+    /// Start of the search: lanefs://HOST:PORT/path; it and everything below it is searched
     #[arg(required = true, value_name = "URL")]
     pub(crate) paths: Vec<OsString>,
-    /// The last name fits this pattern, all of it: * ? [a-z] [!a-z] [[:digit:]] and \ before
-    /// what shall be itself; up to 255 bytes. Quote it
+    /// The name matches this pattern as a whole: * ? [a-z] [!a-z] [[:digit:]] and \ to escape;
+    /// up to 255 bytes. Quote it
     #[arg(long, value_name = "PATTERN")]
     pub(crate) name: Option<OsString>,
     /// It is a file (f), directory (d), symbolic link (l), fifo (p), socket (s), character (c) or
@@ -44,21 +44,21 @@ pub(crate) struct Find {
     /// range
     #[arg(long, value_name = "[+-]SIZE", allow_hyphen_values = true, value_parser = Size::parse)]
     pub(crate) size: Vec<Size>,
-    /// Contents changed longer (+) or less long (-) ago than this time, a number of days where it has
-    /// no unit, by this machine's clock. Twice for a range
+    /// Contents changed longer (+) or less long (-) ago than this time (days if it has no unit), by this
+    /// machine's clock. Twice for a range
     #[arg(long, value_name = "+-TIME", allow_hyphen_values = true, value_parser = Age::parse)]
     pub(crate) mtime: Vec<Age>,
     /// Contents changed after this time (2026-01-31, 2026-01-31T12:00, 2026-01-31T12:00Z, or @
     /// and seconds since 1970), or after those of this file, here or at a lanefs:// URL
     #[arg(long, value_name = "TIME|FILE|URL")]
     pub(crate) newer: Option<OsString>,
-    /// How many levels to go down; 0 looks at each URL alone
+    /// How many levels to descend; 0 examines each URL only
     #[arg(long, value_name = "N")]
     pub(crate) maxdepth: Option<u32>,
-    /// What is less than so many levels down is not shown; 1 leaves each URL itself out
+    /// Print only entries at this level or below; 1 omits each URL itself
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) mindepth: u32,
-    /// A file without bytes, or a directory with nothing in it
+    /// Empty files and directories
     #[arg(long)]
     pub(crate) empty: bool,
     /// What words of find(1) ask for.

@@ -1,4 +1,4 @@
-//! The arguments of the commands that print what shells and `man` read.
+//! The arguments of the commands that print shell completions and man pages.
 
 use super::EXIT_CODES;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! The arguments of the process that a server has beside it to read its store. The server writes them.
+//! The arguments of the process that reads a server's store on its host. The server passes them.
 
 use clap::{Args, Subcommand};
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! From the words of a command line to what they ask for.
+//! Parsing of the command line.
 
 use super::{Cli, Command, expression, units};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 /// Reads a command line, the program's name first.
 ///
 /// # Errors
-/// What is wrong with it, or what `--help` and `--version` print.
+/// The error, or the output of `--help` and `--version`.
 pub(crate) fn parse(line: Vec<OsString>) -> Result<Cli, clap::Error> {
     let is_find = line.get(1).is_some_and(|command| command == "find");
     if !is_find {
@@ -24,7 +24,7 @@ pub(crate) fn parse(line: Vec<OsString>) -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
-/// An option that is called otherwise now is told its name.
+/// The error for a renamed option names the new one.
 fn explained(error: clap::Error) -> clap::Error {
     let unknown = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(unknown)) if error.kind() == ErrorKind::UnknownArgument => {
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Whatever is added: a number whose unit is in its option's name has no unit in its value.
+    /// For every option: a number whose unit is in its option's name has no unit in its value.
     #[test]
     fn no_option_is_named_after_a_unit() {
         let units = ["ns", "us", "ms", "s", "seconds", "days", "bytes", "kib", "mib"];

@@ -1,4 +1,4 @@
-//! What is logged, on the command line of whatever works for long.
+//! The logging options of long-running commands.
 
 use crate::log::{LogFormat, LogLevel};
 use clap::Args;
@@ -6,10 +6,10 @@ use clap::Args;
 /// The same as an argument.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LogArg {
-    /// What is logged on stderr [default: what RUST_LOG says, else info]
+    /// Log level or filter on stderr [default: $RUST_LOG, else info]
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub(crate) log_level: Option<LogLevel>,
-    /// The form of its lines
+    /// Format of the log lines
     #[arg(long, value_name = "FORM", value_enum, default_value = "text")]
     pub(crate) log_format: LogFormat,
 }

@@ -1,13 +1,13 @@
-//! Whether lanes stay on their cores, on the command line of whatever has lanes for long.
+//! The option for pinning lanes to cores, of `serve`, `mount` and `up`.
 
 use clap::{Args, ValueEnum};
 
 /// Where a lane runs.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pin {
-    /// Each on a core of its own, as far as there are so many
+    /// One core per lane, as far as there are enough
     On,
-    /// Where the system puts them
+    /// No pinning: the scheduler places them
     Off,
 }
 
@@ -23,7 +23,7 @@ impl Pin {
 /// The same as an argument.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct PinArg {
-    /// Whether each lane stays on a core of its own
+    /// Whether each lane is pinned to its own core
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Pin::On)]
     pub(crate) pin: Pin,
 }

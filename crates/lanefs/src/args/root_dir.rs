@@ -1,13 +1,13 @@
-//! The root directory of a store that is made, on the command line of whatever makes one.
+//! The options for the root directory of a new store.
 
 use clap::Args;
 use store::RootDir;
 
-/// Whose the root directory of a new store is. A store that exists keeps what it has.
+/// Owner and mode of the root directory of a new store; an existing store keeps its own.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RootDirArg {
-    /// Owner of the root directory of a new store [default: root with mode 1777, where root or a system
-    /// account (uid below 1000) makes the store; else who makes it, with mode 0755]
+    /// Owner of the root directory of a new store [default: root with mode 1777, if root or a system
+    /// account (uid below 1000) creates the store; else the creating user, with mode 0755]
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub(crate) root_owner: Option<(u32, u32)>,
     /// Mode of the root directory of a new store, octal [default: as above; 0755 with --root-owner]
@@ -16,13 +16,13 @@ pub(crate) struct RootDirArg {
 }
 
 impl RootDirArg {
-    /// What was asked for, over what is usual.
+    /// The options applied to the defaults.
     pub(crate) fn over(self, usual: RootDir) -> RootDir {
         let owned = self.root_owner.map_or(usual, |(uid, gid)| RootDir { uid, gid, mode: 0o755 });
         RootDir { mode: self.root_mode.unwrap_or(owned.mode), ..owned }
     }
 
-    /// Whether something was asked for that a store's root directory was not when it was made.
+    /// Whether an option differs from the root directory as it was created.
     pub(crate) fn differs_from(self, made: &RootDir) -> bool {
         self.root_owner.is_some_and(|owner| owner != (made.uid, made.gid))
             || self.root_mode.is_some_and(|mode| mode != made.mode)

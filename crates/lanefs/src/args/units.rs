@@ -7,7 +7,7 @@ use jiff::fmt::friendly::SpanParser;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What `--help` says of them.
+/// Their description in `--help`.
 pub(crate) const UNITS: &str = "\
 Sizes and times:
   SIZE  bytes, or a whole number with a unit: K, M, G, T (or KiB to TiB) are
@@ -33,10 +33,10 @@ const SIZES: [(&str, u64); 12] = [
 /// Units that times are written in, largest first.
 const TIMES: [(&str, u128); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)];
 
-/// A hundred years: as nanoseconds it can be added to whatever a clock says.
+/// A hundred years: in nanoseconds it can be added to any clock reading without overflow.
 const TIME_MAX: Duration = Duration::from_hours(24 * 36_525);
 
-/// Options that have other names now: what they were called, and what they are.
+/// Renamed options: old and new names.
 const RENAMED: [(&str, &str); 9] = [
     ("--recovery-soft-ms", "--recovery-soft TIME"),
     ("--recovery-hard-ms", "--recovery-hard TIME"),
@@ -49,7 +49,7 @@ const RENAMED: [(&str, &str); 9] = [
     ("--days", "--valid TIME"),
 ];
 
-/// What to say of an option that is not known, if it is called otherwise now.
+/// The message for an unknown option that was renamed.
 pub(crate) fn renamed(option: &str) -> Option<String> {
     let option = option.split('=').next()?;
     let (_, now) = RENAMED.iter().find(|(before, _)| *before == option)?;

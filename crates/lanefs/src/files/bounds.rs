@@ -118,7 +118,7 @@ fn signed(text: &str) -> (Option<char>, &str) {
     }
 }
 
-/// A time as people write it, local where it names no zone; `None`: it is none.
+/// A time in text form, local if it has no zone; `None`: not a time.
 pub(crate) fn time(text: &str) -> Option<Timestamp> {
     let stamp = if let Some(secs) = text.strip_prefix('@') {
         return secs.parse().ok().map(|secs| Timestamp { secs, nanos: 0 });

@@ -18,11 +18,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What is asked.
+/// A search.
 pub(super) struct Conditions<'a> {
     /// The server's part.
     pub(super) predicate: Predicate<'a>,
-    /// What is left to ask of what fits the server's part.
+    /// The rest of the expression, for entries that match the server's part.
     here: Part<'a>,
 }
 
@@ -40,12 +40,12 @@ pub(super) struct Entry<'a> {
     pub(super) url: &'a Url,
     pub(super) kind: FileKind,
     pub(super) inode: InodeNo,
-    /// There, if [`Conditions::asks_attrs`] says so.
+    /// Present if [`Conditions::asks_attrs`].
     pub(super) attr: Option<&'a Attr>,
 }
 
 impl<'a> Conditions<'a> {
-    /// What a command line asks for.
+    /// The search of a command line.
     pub(super) fn new(session: &mut Session, args: &'a args::Find) -> Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
         let mut all = Vec::new();
@@ -91,7 +91,7 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// Whether a part holds. What comes behind what decides is not evaluated, as in find(1).
+/// Whether a part holds, evaluated with short circuits as in find(1).
 fn evaluate(
     part: &Part<'_>,
     session: &mut Session,
@@ -159,7 +159,7 @@ fn of_expression<'a>(
     }))
 }
 
-/// Whether an entry fits, by what is known of it.
+/// Whether an entry matches, by its known attributes.
 pub(super) fn fits(predicate: &Predicate<'_>, entry: &Entry<'_>) -> bool {
     match predicate.evaluate(entry.url.name(), entry.kind, &mut 0) {
         Verdict::No => false,

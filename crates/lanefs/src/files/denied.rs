@@ -1,4 +1,4 @@
-//! Why a server refused: which directory or file it was, whose that is, and as whom the command came.
+//! Explains a refused permission: the directory or file, its owner, and the command's user.
 //!
 //! It asks the server again, so it is for the first refusal of a command only. It looks at owners and modes, not
 //! at access lists.

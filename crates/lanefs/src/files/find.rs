@@ -1,4 +1,4 @@
-//! `lanefs find`: what fits, wherever below the URLs it lies.
+//! `lanefs find`: prints matching entries below the URLs.
 //!
 //! The server holds each directory's entries against the predicate; going down is done here, because
 //! directories lie on many shards. Invariant: what is remembered is one piece of a listing for each
@@ -30,7 +30,7 @@ struct Finder<'a> {
 struct Level {
     url: Url,
     search: Search,
-    told: VecDeque<FoundEntry>,
+    listed: VecDeque<FoundEntry>,
 }
 
 /// Runs the command.
@@ -66,7 +66,7 @@ impl Finder<'_> {
             levels.push(Level::new(url, &attr.inode));
         }
         while let Some(mut level) = levels.pop() {
-            let Some(entry) = level.told.pop_front() else {
+            let Some(entry) = level.listed.pop_front() else {
                 if self.more(&mut level, levels.len())? {
                     levels.push(level);
                 }
@@ -126,7 +126,7 @@ impl Finder<'_> {
         }
         let what = format!("cannot look into '{}'", level.url.text());
         match self.session.note(&what, asked.map_err(Into::into))?.flatten() {
-            Some(entries) => level.told.extend(entries),
+            Some(entries) => level.listed.extend(entries),
             None => return Ok(false),
         }
         Ok(true)
@@ -169,6 +169,6 @@ impl Finder<'_> {
 impl Level {
     fn new(url: Url, inode: &library::InodeNo) -> Self {
         let search = Search::new(*inode, &url.path);
-        Self { url, search, told: VecDeque::new() }
+        Self { url, search, listed: VecDeque::new() }
     }
 }

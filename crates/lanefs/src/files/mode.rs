@@ -1,4 +1,4 @@
-//! Modes as `chmod` reads them: octal, or changes of what is there.
+//! Modes as of `chmod`: octal, or symbolic changes.
 
 /// What to make of a file's permission bits.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ struct Change {
     mentioned: u32,
     /// `X`: x for all classes, if it is a directory or any class has it.
     search: bool,
-    /// `u`, `g` or `o`: what this class has.
+    /// `u`, `g` or `o`: the bits of this class.
     copy_shift: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ impl Mode {
         Ok(Self(changes))
     }
 
-    /// What becomes of a mode.
+    /// Applies the changes to a mode.
     pub(crate) fn apply(&self, mode: u32, directory: bool, umask: u32) -> u32 {
         self.0.iter().fold(mode, |mode, change| change.apply(mode, directory, umask))
     }

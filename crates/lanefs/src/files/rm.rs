@@ -30,7 +30,7 @@ pub(crate) fn run(args: &args::Rm) -> Result<()> {
     session.end()
 }
 
-/// Removes a tree, what is in it first. What cannot be removed is said and left.
+/// Removes a tree, entries first. Reports and leaves entries that cannot be removed.
 fn remove(session: &mut Session, url: &Url, attr: &Attr) -> Result<()> {
     let directory = attr.kind == FileKind::Directory;
     if directory {

@@ -1,4 +1,4 @@
-//! Attributes as people read them: modes, times, owners, sizes.
+//! Attributes in text form: modes, times, owners, sizes.
 
 use jiff::tz::TimeZone;
 use library::{FileKind, Timestamp};
@@ -47,7 +47,7 @@ pub(crate) const fn kind_text(kind: FileKind) -> &'static str {
     }
 }
 
-/// A device's number as people write it: major and minor.
+/// A device's number as text: major and minor.
 pub(crate) fn device_parts(rdev: u32) -> (u32, u32) {
     let rdev = u64::from(rdev);
     (rustix::fs::major(rdev), rustix::fs::minor(rdev))

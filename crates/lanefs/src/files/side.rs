@@ -2,7 +2,7 @@
 //!
 //! It leaves what is written to [`super::target`], and the order of things and the rules of `cp` to
 //! [`super::cp`]. Invariant: nothing here
-//! looks at what a path is for; it does what it is told on the side the path is on.
+//! looks at what a path is for; it performs each operation on the side of the path.
 
 use super::Session;
 use crate::address::{Place, Url};
@@ -173,7 +173,7 @@ impl Source {
             Ok(data_offset) => Ok((data_offset - data_offset % piece_bytes).max(file_offset)),
             // Only a hole is left: go on at its end.
             Err(rustix::io::Errno::NXIO) => Ok(file.metadata()?.size().max(file_offset)),
-            // A file system that cannot tell.
+            // The file system does not support it.
             Err(_) => Ok(file_offset),
         }
     }

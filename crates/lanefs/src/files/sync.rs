@@ -1,4 +1,4 @@
-//! `lanefs sync`: waits until all that a server has answered, to anybody, is on disk.
+//! `lanefs sync`: waits until all changes that a server has acknowledged, to any client, are durable.
 
 use super::{Session, urls};
 use crate::args;

@@ -23,12 +23,12 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// To find names from, and nothing else.
+/// Flags for a directory handle, for lookups only.
 const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
-/// The same, of what is no link.
+/// The same without following a symbolic link.
 const FIND_HERE: OFlags = FIND.union(OFlags::NOFOLLOW);
 
-/// Where a copy goes.
+/// The destination of a copy.
 #[derive(Clone)]
 pub(crate) struct Target {
     ground: Rc<Ground>,
@@ -56,7 +56,7 @@ impl AsFd for Dir<'_> {
 }
 
 impl Target {
-    /// A name in a directory whose path is followed wherever it leads.
+    /// A name in a directory; the directory's path may contain symbolic links.
     pub(crate) fn new(dir: &Place, name: &OsStr) -> Result<Self> {
         let ground = match dir {
             Place::Local(path) => {
@@ -75,7 +75,7 @@ impl Target {
         Self { ground: Rc::clone(&self.ground), below: self.below.join(name) }
     }
 
-    /// As one path, for people and to be compared.
+    /// As one path, for messages and comparisons.
     pub(crate) fn place(&self) -> Place {
         match &*self.ground {
             Ground::Local(path, _) => Place::Local(path.join(&self.below)),

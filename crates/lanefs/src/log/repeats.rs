@@ -1,6 +1,6 @@
 //! Limits lines that differ in their times only, so that they do not crowd out others.
 //!
-//! Invariant: of each line that is not written, a later line tells how often it came.
+//! Invariant: suppressed lines are counted, and a later line reports the count.
 
 use super::line::Line;
 use std::collections::BTreeMap;
@@ -49,17 +49,17 @@ impl Repeats {
     /// The same, whether or not it is over.
     pub(super) fn end(&mut self) -> Vec<Line> {
         let Self { seen, .. } = std::mem::take(self);
-        seen.into_values().filter(|(_, count)| *count > EQUAL_COUNT_MAX).map(told).collect()
+        seen.into_values().filter(|(_, count)| *count > EQUAL_COUNT_MAX).map(summary).collect()
     }
 }
 
-fn told((line, count): (Line, u64)) -> Line {
+fn summary((line, count): (Line, u64)) -> Line {
     let more = count - EQUAL_COUNT_MAX;
     let message = format!("{more} more lines were not written: {}", line.message);
-    let mut told = Line::new(Level::WARN, "lanefs::log", message);
-    told.fields = line.fields;
-    told.fields.insert("repeated".to_owned(), more.into());
-    told
+    let mut summary = Line::new(Level::WARN, "lanefs::log", message);
+    summary.fields = line.fields;
+    summary.fields.insert("repeated".to_owned(), more.into());
+    summary
 }
 
 #[cfg(test)]
@@ -78,8 +78,8 @@ mod tests {
         assert!(repeats.admits(&line("b"), start), "another line has its own count");
         assert_eq!(repeats.due_at(), Some(start + WINDOW));
         assert_eq!(repeats.pass(start + WINDOW / 2), []);
-        let told = repeats.pass(start + WINDOW);
-        let messages: Vec<&str> = told.iter().map(|line| &*line.message).collect();
+        let summaries = repeats.pass(start + WINDOW);
+        let messages: Vec<&str> = summaries.iter().map(|line| &*line.message).collect();
         assert_eq!(messages, ["7 more lines were not written: a"]);
         assert!(repeats.admits(&line("a"), start + WINDOW), "a new window");
     }

@@ -59,12 +59,12 @@ impl Sink {
     }
 
     fn queue(count_max: usize) -> (Self, Receiver<Order>) {
-        let (tell, orders) = sync_channel(count_max);
-        (Self { orders: tell, dropped_count: Arc::default() }, orders)
+        let (sender, orders) = sync_channel(count_max);
+        (Self { orders: sender, dropped_count: Arc::default() }, orders)
     }
 
     pub(super) fn write_through(&self, write: WriteFn) {
-        // It fails when the thread has ended or nobody reads: then nothing is written either way.
+        // It fails when the thread has ended: then nothing is written either way.
         let _unheard = self.orders.try_send(Order::Through(write));
     }
 
@@ -74,11 +74,11 @@ impl Sink {
         }
     }
 
-    /// Waits until what was logged is written, but not for ever.
+    /// Waits until the queued lines are written, for a limited time.
     pub(super) fn flush(&self) {
         let deadline = Instant::now() + FLUSH;
-        let (tell, told) = channel();
-        let mut order = Order::Flush(tell);
+        let (sender, flushed) = channel();
+        let mut order = Order::Flush(sender);
         loop {
             order = match self.orders.try_send(order) {
                 Ok(()) => break,
@@ -87,8 +87,8 @@ impl Sink {
             };
             std::thread::sleep(FLUSH_STEP);
         }
-        // Whatever comes of it, the process goes on to its end.
-        let _written = told.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        // The process ends whether or not the lines are written.
+        let _written = flushed.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -113,7 +113,7 @@ fn write_all(orders: &Receiver<Order>, dropped_count: &AtomicU64, form: Form, mu
         match order {
             Ok(Order::Line(line)) => lines.extend(repeats.admits(&line, now).then_some(line)),
             Ok(Order::Through(through)) => write = through,
-            Ok(Order::Flush(tell)) => flushed = Some(tell),
+            Ok(Order::Flush(sender)) => flushed = Some(sender),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => is_over = true,
         }
@@ -124,7 +124,7 @@ fn write_all(orders: &Receiver<Order>, dropped_count: &AtomicU64, form: Form, mu
         }
         lines.iter().for_each(|line| write(line.written_as(form).as_bytes()));
         // The waiting thread may have given up.
-        let _unread = flushed.map(|tell| tell.send(()));
+        let _unread = flushed.map(|sender| sender.send(()));
         if is_over {
             return;
         }

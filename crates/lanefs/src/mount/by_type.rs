@@ -44,10 +44,10 @@ struct Arguments {
     /// Accepted: there is no mtab to leave alone
     #[arg(short = 'n')]
     no_mtab: bool,
-    /// Say what was mounted, on stderr
+    /// Print the mount on stderr
     #[arg(short = 'v')]
     verbose: bool,
-    /// The type that mount(8) was given
+    /// The file system type passed by mount(8)
     #[arg(short = 't', value_name = "TYPE")]
     fs_type: Option<String>,
 }

@@ -1,9 +1,9 @@
-//! The options of mount(8) that no file system has for itself: what the kernel sees to, what is for others,
-//! and what cannot be had here, with the reason.
+//! The file-system-independent options of mount(8): flags of the kernel, options for other programs, and
+//! unsupported options with the reason.
 
 use rustix::mount::MountFlags;
 
-/// Options that the kernel sees to: what each sets and what it clears.
+/// Options of the kernel: the flags that each sets and clears.
 const FLAGS: [(&str, MountFlags, MountFlags); 22] = [
     ("ro", MountFlags::RDONLY, NONE),
     ("rw", NONE, MountFlags::RDONLY),
@@ -33,7 +33,7 @@ const STRICT_OR_RELATIVE: MountFlags = MountFlags::STRICTATIME.union(MountFlags:
 const STRICT_OR_NONE: MountFlags = MountFlags::STRICTATIME.union(MountFlags::NOATIME);
 const RELATIVE_OR_NONE: MountFlags = MountFlags::RELATIME.union(MountFlags::NOATIME);
 
-/// Options that are for mount(8), systemd and people, or that ask a FUSE file system for nothing.
+/// Options for mount(8), systemd and users, or without effect on a FUSE file system.
 const FOR_OTHERS: [&str; 17] = [
     "auto",
     "noauto",
@@ -55,7 +55,7 @@ const FOR_OTHERS: [&str; 17] = [
 ];
 const FOR_OTHERS_BEGIN: [&str; 4] = ["x-", "X-", "comment=", "user="];
 
-/// What the mount table shows of a FUSE mount, and mount(8) says again to have it mounted anew.
+/// Options that the mount table shows of a FUSE mount, and that mount(8) passes again for a remount.
 const OF_FUSE_BEGIN: [&str; 7] =
     ["fd=", "rootmode=", "user_id=", "group_id=", "max_read=", "blksize=", "fsname="];
 const OF_FUSE: [&str; 3] = ["allow_other", "default_permissions", "subtype=lanefs"];
@@ -76,10 +76,10 @@ const IMPOSSIBLE: [(&str, &str); 6] = [
 ];
 const IMPOSSIBLE_BEGIN: [&str; 4] = ["context=", "fscontext=", "defcontext=", "rootcontext="];
 
-/// What becomes of an option.
+/// The treatment of an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Independent {
-    /// The kernel's: what it sets and clears.
+    /// The kernel's: the flags it sets and clears.
     Flag(MountFlags, MountFlags),
     /// An option for other programs, not for the kernel.
     ForOthers,
@@ -104,7 +104,7 @@ pub(super) fn look_up(option: &str) -> Independent {
     if begins(&IMPOSSIBLE_BEGIN) { Independent::Impossible(LABEL) } else { Independent::Other }
 }
 
-/// Whether an option is what the mount table shows of a FUSE mount.
+/// Whether the mount table shows this option of a FUSE mount.
 pub(super) fn is_of_fuse(option: &str) -> bool {
     OF_FUSE.contains(&option) || OF_FUSE_BEGIN.iter().any(|with| option.starts_with(with))
 }

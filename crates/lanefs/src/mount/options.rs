@@ -20,7 +20,7 @@ use std::time::Duration;
 const SETTINGS: [&str; 11] =
     ["export", "secret_file", "cert", "key", "ca", "log", "lanes", "fuse", "driver", "pin", "spin"];
 
-/// What `-o` may say, for the message about what it may not.
+/// The supported options of `-o`, for the error message about others.
 const KNOWN: &str = "those of mount(8) that every file system has, remount, allow_other, seal, plain, export=NAME, \
     secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME";
 
@@ -33,11 +33,11 @@ pub(crate) struct Options {
     pub(crate) export: String,
     /// What the kernel itself sees to.
     pub(crate) flags: MountFlags,
-    /// Of that, what was named by `-o`, set or not.
+    /// The flags of these that `-o` named, set or not.
     named: MountFlags,
     /// What is mounted there already gets other flags.
     pub(crate) remount: bool,
-    /// Other users than the one who mounts may use it.
+    /// Users other than the mounting one may use it.
     pub(crate) allow_other: bool,
     /// Where the secret is, if that was said.
     pub(crate) secret_file: Option<PathBuf>,
@@ -147,7 +147,7 @@ impl Options {
         flags_of(shown).difference(self.named).union(self.flags.intersection(self.named))
     }
 
-    /// Sees that nothing is asked that is root's.
+    /// Checks that no option is reserved for root.
     pub(crate) fn check_rights(&self) -> Result<()> {
         let powers = [(MountFlags::NOSUID, "suid"), (MountFlags::NODEV, "dev")];
         let power = powers.iter().find(|(flag, _)| !self.flags.contains(*flag));
@@ -163,7 +163,7 @@ impl Options {
         }
     }
 
-    /// Where a mount in the background writes what it has to say.
+    /// The log file of a mount in the background.
     pub(crate) fn log_file(&self, dir: &Path) -> PathBuf {
         self.log.clone().unwrap_or_else(|| background::beside(dir, ".lanefs-mount.log"))
     }
@@ -174,7 +174,7 @@ fn split(options: &[String]) -> impl Iterator<Item = &str> {
     options.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty())
 }
 
-/// Those of `options` that are known, as `mount -s` asks for.
+/// The known ones of `options`, as of `mount -s`.
 pub(crate) fn known_of(options: &[String]) -> String {
     let is_known = |option: &&str| {
         let name = option.split_once('=').map_or(*option, |(name, _)| name);

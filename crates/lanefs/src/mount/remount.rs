@@ -1,4 +1,4 @@
-//! `-o remount`: what is mounted gets other flags of the kernel; the process that serves it goes on as it is.
+//! `-o remount`: changes the kernel's flags of a mount; the process that serves it is not affected.
 
 use super::options::Options;
 use crate::exit::{Code, Exit};

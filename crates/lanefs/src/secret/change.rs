@@ -97,17 +97,17 @@ impl Change {
             ));
             return Ok(());
         }
-        let (tell, told) = channel();
+        let (sender, lock_result) = channel();
         let file = self.file;
         let thread = std::thread::Builder::new().name("server".to_owned());
-        // The server lets go of the file that was replaced when it goes by the new one.
+        // The server unlocks the replaced file when it uses the new one.
         let spawned = thread.spawn(move || {
             let locked = flock(&file, FlockOperation::LockExclusive);
-            // Nobody listens any more when it took too long.
-            let _late = tell.send(locked);
+            // The receiver may have timed out.
+            let _late = sender.send(locked);
         });
         spawned.context("cannot start a thread")?;
-        let Ok(locked) = told.recv_timeout(TAKEN) else {
+        let Ok(locked) = lock_result.recv_timeout(TAKEN) else {
             bail!(
                 "{shown} is changed, but the server that uses it has not taken that up in {} s: see what it \
                  says, and send it SIGHUP",

@@ -76,7 +76,7 @@ impl WatchedSecrets {
         self.secrets
     }
 
-    /// Keeps lanes up to date, on a thread of its own.
+    /// Starts a thread that passes new secrets to the lanes.
     pub(crate) fn keep(mut self, lanes: Vec<Waker>) -> Result<()> {
         let thread = std::thread::Builder::new().name("secret".to_owned());
         let spawned = thread.spawn(move || {
@@ -121,7 +121,7 @@ impl WatchedSecrets {
                 self.fault.clear();
             }
             Err(error) => {
-                let fault = format!("{error:#}; what was valid before stays so");
+                let fault = format!("{error:#}; the earlier secrets stay valid");
                 if fault != self.fault || asked {
                     warn!("{fault}");
                 }
@@ -131,15 +131,15 @@ impl WatchedSecrets {
     }
 }
 
-/// Lanes have these when it returns.
+/// Passes the secrets to all lanes; returns when all lanes use them.
 fn give(lanes: &[Waker], secrets: Secrets) {
-    let (tell, told) = channel();
+    let (applied_sender, applied) = channel();
     for lane in lanes {
-        lane.set_secrets(Some(secrets), Some(tell.clone()));
+        lane.set_secrets(Some(secrets), Some(applied_sender.clone()));
     }
-    drop(tell);
-    // Nothing is ever sent: it ends when the last lane has dropped its end.
-    let _all_have = told.recv();
+    drop(applied_sender);
+    // Nothing is sent: `recv` returns when the last lane has dropped its sender.
+    let _all_have = applied.recv();
 }
 
 fn read_locked(path: &Path) -> Result<(File, Secrets)> {
@@ -150,8 +150,7 @@ fn read_locked(path: &Path) -> Result<(File, Secrets)> {
     Ok((file, of_store(path, secrets)?))
 }
 
-/// Tells of files that appear where the secret lies, and of changes of those that are there. Without it, a
-/// signal has to.
+/// Watches the secret's directory for new and changed files. Without it, only a signal causes a reload.
 fn watch(path: &Path) -> Option<OwnedFd> {
     let added = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).and_then(|changes| {
         let flags = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::ATTRIB;

@@ -1,4 +1,4 @@
-//! One child process of `up`: how it is started, heard and told to end.
+//! One child process of `up`: its start, output and end.
 
 use super::plan::{EXPORT, Plan};
 use super::rates::Rates;
@@ -71,7 +71,7 @@ impl Child {
         events: &Sender<ChildEvent>,
     ) -> Result<Self> {
         // A group of its own: Ctrl-C is for us, who end our children in the right order.
-        // The service manager is told by us alone.
+        // Only `up` itself notifies the service manager.
         command.env_remove(notify::SOCKET);
         command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Instant::now();

@@ -246,7 +246,7 @@ fn rates_between(old: &Stats, new: &Stats, elapsed: Duration, lane_count: usize)
 /// The lanes' counters together.
 fn sum(lanes: &[Stats]) -> Stats {
     let sum = |field: fn(&Stats) -> u64| lanes.iter().map(field).sum();
-    // Each lane tells what the whole process has used, the last one asked the latest.
+    // Each lane reports the usage of the whole process; the last reply is the latest.
     let last = |field: fn(&Stats) -> u64| lanes.last().map_or(0, field);
     Stats {
         request_count: sum(|lane| lane.request_count),

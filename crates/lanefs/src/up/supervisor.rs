@@ -86,7 +86,7 @@ struct Supervisor<'p> {
     client: ClientUuid,
     /// and the one that ran last, whose place the next one takes.
     predecessor: ClientUuid,
-    /// The address and the store were told.
+    /// The address and the store have been printed.
     announced: bool,
     /// The file system that was served first: no other takes its place, least of all a new one.
     fs: Option<String>,
@@ -314,7 +314,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Others are told whether there is a mount.
+    /// Publishes whether there is a mount.
     fn change_mounted(&mut self, mounted: bool) {
         if let Some(running) = &mut self.running {
             running.update(|entry| entry.mounted = mounted);

@@ -206,7 +206,7 @@ fn a_store_is_checked_and_dumped_while_it_is_used() {
     mount.stop();
 }
 
-/// A store that nobody serves, with files whose lengths tell their objects apart.
+/// A store without a server, with files of distinct lengths.
 fn store_of(fixture: &Fixture, files: &[(&str, usize)]) {
     let mut server = fixture.serve("127.0.0.1:0");
     let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
@@ -227,7 +227,7 @@ fn flip(path: &Path, at: usize) {
     file.write_all_at(&[byte[0] ^ 4], at as u64).unwrap();
 }
 
-/// Serves what was restored and reads blocks of 64 KiB of a file; `None` where that gives EIO.
+/// Serves the restored store and reads blocks of 64 KiB of a file; `None` where that gives EIO.
 fn blocks(dir: &Path, name: &str, size_bytes: usize) -> Vec<Option<Vec<u8>>> {
     let file = File::open(dir.join(name)).unwrap();
     assert_eq!(file.metadata().unwrap().len(), size_bytes as u64, "{name}");

@@ -39,7 +39,7 @@ fn a_client_without_a_valid_certificate_is_refused_and_both_ends_report_it() {
     sign(&authority, "early", CLIENT, not_yet);
     sign(&authority, "server-only", SERVER, same);
     // What strangers say of the server's is said too, so each refusal is heard by a server of its own.
-    for (name, client, told) in [
+    for (name, client, message) in [
         ("other", "it is not of the CA that the server takes", "is not of the CA that --ca names"),
         ("expired", "it has expired", "its certificate has expired"),
         ("early", "is not valid yet", "its certificate is not valid yet"),
@@ -59,7 +59,7 @@ fn a_client_without_a_valid_certificate_is_refused_and_both_ends_report_it() {
         assert_eq!(code, 4, "{name}: {line}");
         assert!(line.contains(client), "{name}: {line}");
         let line = server.process.line_with("was refused");
-        assert!(line.contains("a client (127.") && line.contains(told), "{name}: {line}");
+        assert!(line.contains("a client (127.") && line.contains(message), "{name}: {line}");
     }
     // Without one, with the secret or with nothing.
     let mut server = authority.serve(&fixture, &[]);
@@ -93,7 +93,7 @@ fn a_server_without_a_valid_certificate_is_refused_and_both_ends_report_it() {
     // A client's, by its holder, who would be the server.
     sign(&authority, "client-only", CLIENT, same);
     let alice = authority.show("alice");
-    for (name, client, told) in [
+    for (name, client, message) in [
         ("other", "is not of the CA that --ca names", "it is not of the CA that the client takes"),
         ("expired", "certificate has expired", "it has expired"),
         ("early", "is not valid yet", "or is not valid yet by the client's clock"),
@@ -108,7 +108,7 @@ fn a_server_without_a_valid_certificate_is_refused_and_both_ends_report_it() {
         assert_eq!(code, 4, "{name}: {line}");
         assert!(line.contains("the server") && line.contains(client), "{name}: {line}");
         let line = server.process.line_with("refused this server's certificate");
-        assert!(line.contains(told), "{name}: {line}");
+        assert!(line.contains(message), "{name}: {line}");
     }
     // One that has none.
     let mut server = fixture.serve_with(&authority.listen, &["--seal"]);
@@ -154,7 +154,7 @@ fn a_certificate_for_one_export_opens_nothing_else() {
         (&bob, &["cat", "--export", "outside", &url("/file")][..]),
         (&bob, &["ls", "--export", "up", &url("/")]),
         (&bob, &["ls", &url("/")]),
-        // Whether there is one is not told.
+        // The reply does not show whether there is one.
         (&bob, &["ls", "--export", "no-such", &url("/")]),
         (&bob, &["export", "list", &address]),
         (&bob, &["export", "add", &address, "mine", "/outside"]),

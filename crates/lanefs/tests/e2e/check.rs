@@ -333,9 +333,10 @@ fn injected_row_damage_is_found_and_repaired() {
     }
 }
 
-/// Whether a path is told; of what lies in itself or in nothing its end is.
-fn shows(told: &str, path: &str) -> bool {
-    told == path || (told.starts_with('#') && told.rsplit('/').next() == path.rsplit('/').next())
+/// Whether a path is reported; of an entry outside the tree, whether its last name is.
+fn shows(reported: &str, path: &str) -> bool {
+    reported == path
+        || (reported.starts_with('#') && reported.rsplit('/').next() == path.rsplit('/').next())
 }
 
 #[test]

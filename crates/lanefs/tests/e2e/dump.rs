@@ -11,7 +11,7 @@ fn dump(fixture: &Fixture, store: &Path) -> String {
     must(fixture.lanefs(["dump"]).arg(store))
 }
 
-/// What can be told of a tree without its contents; times are left out where looking changes them.
+/// The metadata of a tree; times are left out where reading changes them.
 fn tree(dir: &Path) -> String {
     let format = "%P %y %m %U %G %n %s %T@ %l\\n";
     let mut find = program("find");

@@ -1,4 +1,4 @@
-//! What strangers are told of exports: nothing, whatever they ask for.
+//! A client without a valid secret learns nothing about exports.
 
 use crate::fixture::{Fixture, must};
 use crate::raw_client::{Raw, Refused, hello, refused};
@@ -38,7 +38,7 @@ fn without_a_secret_existing_and_missing_exports_look_the_same() {
         let Refused { server_proven, reason, .. } = greeted(address, (export, &of_known));
         assert!(!server_proven && reason == RefusalReason::WrongSecret, "{export:?}");
     }
-    // Who has the store's secret is told, when he has proven it.
+    // A client that has proven the store's secret gets the exact reason.
     let secret = library::secret::read(&fixture.path("config/lanefs/secret")).unwrap();
     let client = ClientUuid(library::random().unwrap());
     let with = |export| Raw::of(address, &secret, &hello(Credential::Store, (export, 0), client));

@@ -81,7 +81,7 @@ fn half_sent_writes_of_a_client_do_not_block_others() {
     all.stop();
 }
 
-/// Who may only read and writes all the same is told so, and goes on.
+/// A read-only client that writes gets an error and stays connected.
 #[test]
 fn a_write_where_one_may_only_read_is_answered() {
     let Some(fixture) = Fixture::new("read_only_write") else { return };

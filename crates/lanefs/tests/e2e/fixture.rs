@@ -368,15 +368,15 @@ impl Process {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let command = format!("{command:?}");
-        let (tell, lines) = channel();
+        let (line_sender, lines) = channel();
         let streams: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
         for stream in streams {
-            let tell = tell.clone();
+            let line_sender = line_sender.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
                     let line = String::from_utf8_lossy(&line).into_owned();
-                    if tell.send(line).is_err() {
+                    if line_sender.send(line).is_err() {
                         return;
                     }
                 }
@@ -465,7 +465,7 @@ impl Process {
         }
     }
 
-    /// Ends it if it runs, and tells of a failed test what it was and said.
+    /// Ends it if it runs; for a failed test, prints its command and output.
     fn finish(&mut self) {
         if self.found.is_some() {
             return;

@@ -26,7 +26,7 @@ const ATTACKER_COUNT: u64 = 2;
 /// what it can do alone.
 const HOSTILE_SECONDS: u64 = 9;
 const RESTING_SECONDS: u64 = 3;
-/// Of the server, however much it was told: its buffers, its tables and what attackers may hold.
+/// Of the server, whatever it received: its buffers, its tables and what attackers may hold.
 const RESIDENT_BYTES_MAX: u64 = 1 << 30;
 
 struct Prng(fastrand::Rng);

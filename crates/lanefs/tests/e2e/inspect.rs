@@ -107,7 +107,7 @@ fn a_store_is_the_same_by_its_servers_address_and_by_its_directory() {
     let lines = fs::read_to_string(there.join("metadata.jsonl")).unwrap().lines().count();
     assert!(said.contains(&format!("the backup is whole: {} lines", lines - 1)), "{said}");
     must(program("diff").arg("-r").arg(&here).arg(&there));
-    // What is wrong is told as well, and its code.
+    // The findings and the exit code are reported, too.
     let objects = program("find").arg(store.join("objects")).args(["-size", "+200k"]).output();
     let objects = String::from_utf8(objects.unwrap().stdout).unwrap();
     fs::remove_file(objects.trim_end()).unwrap();

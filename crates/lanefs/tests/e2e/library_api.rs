@@ -60,8 +60,8 @@ fn the_example_that_reads_strides_adds_up_a_column() {
     let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
     fs::write(up.dir.join("matrix"), bytes).unwrap();
     let mut command = run_example(&fixture, &up, "strided_read", "/matrix");
-    let told = must(command.args(["16", "3"]));
-    assert_eq!(told, format!("1000 rows, the sum of column 3 is {}\n", 999 * 1000 / 2 * 4));
+    let output = must(command.args(["16", "3"]));
+    assert_eq!(output, format!("1000 rows, the sum of column 3 is {}\n", 999 * 1000 / 2 * 4));
     up.stop();
 }
 
@@ -75,16 +75,16 @@ fn the_example_that_walks_sees_what_the_mount_has() {
     for index in 0..300 {
         fs::write(up.dir.join(format!("top/deep/file-{index}")), "x").unwrap();
     }
-    let told = must(&mut run_example(&fixture, &up, "walk", "/top"));
+    let output = must(&mut run_example(&fixture, &up, "walk", "/top"));
     let mut lines: Vec<&str> =
-        told.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
-    assert_eq!(told.lines().last(), Some("302 files, 1534 bytes"), "{told}");
+        output.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
+    assert_eq!(output.lines().last(), Some("302 files, 1534 bytes"), "{output}");
     lines.sort_unstable();
     lines.dedup();
     assert_eq!(lines.len(), 302 + 2 + 1, "every name once, and the sum");
     assert!(
-        told.contains("        1000 /top/one\n") && told.contains("/top/deep/er/two\n"),
-        "{told}"
+        output.contains("        1000 /top/one\n") && output.contains("/top/deep/er/two\n"),
+        "{output}"
     );
     up.stop();
 }
@@ -96,8 +96,8 @@ fn the_example_that_reads_in_parallel_reads_what_was_written() {
     let bytes: Vec<u8> = (0..=255).cycle().take(20_000_001).collect();
     fs::write(up.dir.join("large"), &bytes).unwrap();
     let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes);
-    let told = must(&mut run_example(&fixture, &up, "parallel_read", "/large"));
-    assert_eq!(told, format!("20000001 bytes, CRC-32C {sum:08x}\n"));
+    let output = must(&mut run_example(&fixture, &up, "parallel_read", "/large"));
+    assert_eq!(output, format!("20000001 bytes, CRC-32C {sum:08x}\n"));
     up.stop();
 }
 
@@ -251,7 +251,7 @@ fn many_futures_run_side_by_side() {
             if entries.is_empty() {
                 break;
             }
-            assert!(entries.iter().all(|entry| entry.attr.size_bytes == 5000), "sizes are told");
+            assert!(entries.iter().all(|entry| entry.attr.size_bytes == 5000), "sizes are listed");
             names += entries.len();
         }
         assert_eq!(names, 300);

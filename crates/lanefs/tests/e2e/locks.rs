@@ -10,7 +10,7 @@ use std::time::Instant;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/lock.py");
 
-/// A process with a file open, that locks what it is told.
+/// A process with open files that locks ranges on command.
 struct Locker {
     process: Process,
     orders: ChildStdin,
@@ -33,7 +33,7 @@ impl Locker {
     }
 
     /// Sends a command and does not wait for its end.
-    fn tell(&mut self, order: &str) {
+    fn send(&mut self, order: &str) {
         writeln!(self.orders, "{order}").unwrap();
     }
 
@@ -45,14 +45,14 @@ impl Locker {
 
     #[track_caller]
     fn ask(&mut self, order: &str) -> String {
-        self.tell(order);
+        self.send(order);
         self.answer(order)
     }
 
     /// Sends a command that waits for a lock, and checks that it waits.
     #[track_caller]
     fn blocks(&mut self, order: &str) {
-        self.tell(order);
+        self.send(order);
         self.is_blocked();
     }
 
@@ -223,7 +223,7 @@ fn a_circle_of_waits_over_two_mounts_and_files_is_refused() {
             assert_eq!(locker.ask(&format!("on {at} lockf w 0 1")), "ok");
         }
         for (at, locker) in lockers.iter_mut().enumerate() {
-            locker.tell(&format!("on {} lockf w 0 1", (at + 1) % 3));
+            locker.send(&format!("on {} lockf w 0 1", (at + 1) % 3));
         }
         let mut refused = None;
         until("one of them hears of it", || {
@@ -257,7 +257,7 @@ fn a_counter_under_a_lock_loses_nothing() {
     let dirs = [&up.dir, &second.dir, &up.dir, &second.dir];
     let mut lockers = dirs.map(|dir| Locker::new(dir, "counter"));
     let order = format!("add {COUNT}");
-    lockers.iter_mut().for_each(|locker| locker.tell(&order));
+    lockers.iter_mut().for_each(|locker| locker.send(&order));
     for locker in &mut lockers {
         assert_eq!(locker.answer(&order), "ok");
     }

@@ -282,7 +282,7 @@ fn a_mount_in_the_background_lets_go_of_the_terminal_and_the_folder() {
     let mut process = Process::start(&mut place.shell(&script, &dir));
     assert_eq!(process.line_with("back"), "back");
     assert_eq!(process.end().code(), Some(0));
-    // Where lanes are not on io_uring, who mounts is told why.
+    // If the lanes are not on io_uring, the mount prints the reason.
     let said = process.said();
     assert!(
         said.lines().all(|line| line == "back" || line.starts_with("driver epoll: ")),

@@ -44,10 +44,10 @@ fn bench_of_a_null_mount_has_sane_rows_and_leaves_nothing() {
     let uring = no_fuse_over_io_uring(fixture.drivers.server).is_none();
     let places = if ring::core_count() > 1 { 2 } else { 1 };
     assert_eq!(rows.len(), (if uring { 2 } else { 1 }) * 2 * places * 4, "{lines}");
-    let noted = rows
+    let rows_with_note = rows
         .iter()
         .filter(|row| row["note"].as_str().is_some_and(|note| note.contains("io_uring")));
-    assert_eq!(noted.count(), usize::from(!uring), "{lines}");
+    assert_eq!(rows_with_note.count(), usize::from(!uring), "{lines}");
     for row in &rows {
         for key in ["ops_per_s", "mean_us", "p50_us", "p99_us", "p999_us"] {
             assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {row}");

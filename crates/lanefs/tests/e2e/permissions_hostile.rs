@@ -56,8 +56,8 @@ impl Bound {
     fn read(&mut self, inode: InodeNo) -> Status {
         let read = Read { inode, file_offset: 0, read_bytes: 6, accesses: true };
         let answer = self.ask(Op::Read, inode, &read, &[]);
-        let told = if answer.reply.status == Status::Ok { SECRET } else { &[] };
-        assert_eq!(answer.bulk, told);
+        let expected_bytes = if answer.reply.status == Status::Ok { SECRET } else { &[] };
+        assert_eq!(answer.bulk, expected_bytes);
         answer.reply.status
     }
 

@@ -30,9 +30,9 @@ fn python_passes(name: &str) {
     suite.current_dir(&folder).env("TMPDIR", &folder).env("PYTHONDONTWRITEBYTECODE", "1");
     let said = must(&mut suite);
     assert!(said.contains("Tests result: SUCCESS"), "{said}");
-    let told = said.lines().find_map(|line| line.strip_prefix("Ran ")).unwrap();
-    let count: u32 = told.split(' ').next().unwrap().parse().unwrap();
-    assert!(count > 10, "{told}");
+    let ran_line = said.lines().find_map(|line| line.strip_prefix("Ran ")).unwrap();
+    let count: u32 = ran_line.split(' ').next().unwrap().parse().unwrap();
+    assert!(count > 10, "{ran_line}");
     up.stop();
 }
 

@@ -375,16 +375,16 @@ fn play(seed: u64, count: usize, up: &Up, local: &Path) -> usize {
     });
     let mut prng = Prng::new(seed);
     let repeat = |number| format!("LANEFS_COMPARISON={seed},{count} at {number}");
-    let mut told: Vec<String> = Vec::new();
+    let mut trace: Vec<String> = Vec::new();
     let mut ok_count = 0;
     for number in 0..count {
         let uid = if prng.chance(70) { 0 } else { prng.pick(&[1000, 1001]) };
         let act = Act::roll(&mut prng, uid);
         let [mount, twin] = players.each_ref().map(|player| player.ask(Ask::Act(act.clone(), uid)));
         ok_count += usize::from(twin.is_ok());
-        told.push(format!("{uid} {act:?}: {twin:?}"));
+        trace.push(format!("{uid} {act:?}: {twin:?}"));
         if mount != twin && !is_known(uid, &mount, &twin) {
-            let last = told[told.len().saturating_sub(25)..].join("\n");
+            let last = trace[trace.len().saturating_sub(25)..].join("\n");
             panic!("{}: mounted {mount:?}, local {twin:?}\n{last}", repeat(number));
         }
         if number % 250 == 249 || number + 1 == count {

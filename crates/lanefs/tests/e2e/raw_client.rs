@@ -1,4 +1,4 @@
-//! A client that says frames as it is told to, and nothing by itself: for tests of what a server bears.
+//! A client that sends exactly the frames of a test: for tests with invalid or hostile input.
 
 use crate::fixture::PATIENCE;
 use std::io::{Read as _, Result, Write as _};

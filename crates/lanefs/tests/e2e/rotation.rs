@@ -224,7 +224,7 @@ fn a_file_that_is_no_secret_changes_nothing_and_is_said() {
         fs::write(kept(&fixture), text).unwrap();
         fs::set_permissions(kept(&fixture), fs::Permissions::from_mode(mode)).unwrap();
         let line = server.process.line_with(said);
-        assert!(line.contains("what was valid before stays so"), "{line}");
+        assert!(line.contains("the earlier secrets stay valid"), "{line}");
         let mount = mount_with(&fixture, server, &format!("mnt{mode}{}", text.len()), &good);
         mount.stop();
     };

@@ -235,7 +235,7 @@ fn a_man_in_the_middle_gets_nothing() {
 #[test]
 fn if_the_ends_disagree_about_tls_both_report_it_and_nothing_is_sent() {
     let Some(fixture) = Fixture::new("seal_disagree") else { return };
-    for (server_says, client_says, told) in [
+    for (server_says, client_says, message) in [
         (&["--seal"][..], &["--plain"][..], "TLS only"),
         // The default for loopback.
         (&["--seal"], &[], "TLS only"),
@@ -247,13 +247,13 @@ fn if_the_ends_disagree_about_tls_both_report_it_and_nothing_is_sent() {
         let listed = [&["ls", "--export", "up"], client_says, &[url.as_str()]].concat();
         let (code, line) = failure(&fixture.run(listed));
         assert_eq!(code, 1, "{line}");
-        assert!(line.contains(told), "{line}");
+        assert!(line.contains(message), "{line}");
         let dir = fixture.make_dir("mnt");
         let mounted =
             [&["mount", "--export", "up"], client_says, &[server.address.as_str()]].concat();
         let (code, line) = failure(&crate::fixture::run(fixture.lanefs(mounted).arg(&dir)));
         assert_eq!(code, 1, "{line}");
-        assert!(line.contains(told), "{line}");
+        assert!(line.contains(message), "{line}");
         let agreed = [&["ls", "--export", "up"], server_says, &[url.as_str()]].concat();
         must(&mut fixture.lanefs(agreed));
     }

@@ -64,14 +64,14 @@ fn a_volume_is_dropped_soon_while_its_server_is_away() {
         connect_timeout: Duration::from_secs(24 * 60 * 60),
         ..ConnectOptions::new(server.address.parse().unwrap(), secret(&fixture))
     };
-    let ((tell, told), (end, ended)) = (channel(), channel());
+    let ((connected_sender, connected), (end, ended)) = (channel(), channel());
     let dropping = std::thread::spawn(move || {
         let volume = Volume::connect(&options).unwrap();
-        tell.send(()).unwrap();
+        connected_sender.send(()).unwrap();
         ended.recv().unwrap();
         drop(volume);
     });
-    told.recv().unwrap();
+    connected.recv().unwrap();
     kill(server.process.pid());
     server.process.end();
     end.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! Being a service: what systemd is told, SIGHUP, the log, and configuration files.
+//! Being a service: notifications to systemd, SIGHUP, the log, and configuration files.
 
 use crate::fixture::{Fixture, Process, failure, must, proc_of, program, run, until, wrap};
 use rustix::process::Signal;
@@ -113,9 +113,13 @@ fn systemd_is_notified_by_up_and_by_mounts() {
     let mut detached = fixture.lanefs(["mount", "-d", "--export", "up", &address]);
     detached.arg(&other).env("NOTIFY_SOCKET", &second.path);
     must(&mut detached);
-    let told = second.message_with("READY=1");
-    let told = if told.contains("MAINPID=") { told } else { second.message_with("READY=1") };
-    assert!(told.contains("MAINPID="), "{told}");
+    let notification = second.message_with("READY=1");
+    let notification = if notification.contains("MAINPID=") {
+        notification
+    } else {
+        second.message_with("READY=1")
+    };
+    assert!(notification.contains("MAINPID="), "{notification}");
     must(fixture.lanefs(["umount"]).arg(&other));
     up.signal(Signal::TERM);
     systemd.message_with("STOPPING=1");
@@ -360,7 +364,7 @@ fn a_signal_has_the_log_level_and_the_certificates_read_again() {
     fs::rename(&broken, Path::new(&file("away"))).unwrap();
     write_config(&fixture, "lanes = 2\nlanse = 2\n");
     server.signal(Signal::HUP);
-    let line = server.line_with("what was read before stays");
+    let line = server.line_with("the earlier settings stay in force");
     assert!(line.contains("serve.toml:2") && is_timed(&line, "WARN "), "{line}");
     server.line_with("the certificates that were read before stay in use");
     server.signal(Signal::TERM);

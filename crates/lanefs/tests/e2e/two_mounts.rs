@@ -144,10 +144,10 @@ fn attributes_are_the_same_at_both() {
                     let by_file = by_file();
                     (by_name(), by_file)
                 };
-                let told = |m: &fs::Metadata| {
+                let visible = |m: &fs::Metadata| {
                     (m.mode(), m.uid(), m.gid(), m.len(), m.mtime(), m.mtime_nsec(), m.atime())
                 };
-                assert_eq!(told(&pair.0), told(&pair.1));
+                assert_eq!(visible(&pair.0), visible(&pair.1));
                 pair.0
             };
             let by_name = round % 4 < 2;
