@@ -1,7 +1,7 @@
 //! Continuing under a new uuid after the server evicted this client, or admits it again after it
 //! refused its secret.
 //!
-//! Answered changes that are not known to be durable are given up and reported; requests in flight
+//! Answered changes that are not known to be durable are dropped and reported; requests in flight
 //! fail once with EIO; requests never sent and open files continue under the new uuid. Peer lanes
 //! derive the same uuid when the eviction is announced to them.
 

@@ -242,7 +242,7 @@ impl Client {
         self.relock(link_index, new_boot);
     }
 
-    /// Applies what a Welcome says of the whole server.
+    /// Applies the fields of a Welcome that concern the whole server.
     fn adopt(&mut self, turn: &mut Turn<'_>, link_index: usize, fs: FsUuid, welcome: &Welcome) {
         self.identity.welcomed(fs, welcome.root);
         let restarted = self.servers.welcomed(link_index, welcome);

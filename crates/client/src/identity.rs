@@ -100,7 +100,7 @@ impl Identity {
     }
 }
 
-/// The secrets of this client lane. `secrets.rs` says which one is proven when.
+/// The secrets of this client lane. `secrets.rs` chooses which one is proven.
 #[derive(Debug)]
 pub(crate) struct HeldSecrets {
     secrets: Secrets,

@@ -18,7 +18,7 @@ pub(crate) struct Job {
     pub(crate) pending_count: usize,
     /// An earlier request of the job was answered, and may have changed something.
     pub(crate) has_begun: bool,
-    /// Its first request, while another shard is asked for attributes.
+    /// Its first request, while a request for attributes to another shard is out.
     pub(crate) first: Option<First>,
 }
 

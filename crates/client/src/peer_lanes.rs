@@ -1,4 +1,4 @@
-//! What a client lane knows of its peer lanes, and what it has to send them at the end of the turn.
+//! A client lane's state about its peer lanes, and the messages to send to them at the end of the turn.
 
 use alloc::vec;
 use alloc::vec::Vec;

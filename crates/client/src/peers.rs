@@ -1,4 +1,4 @@
-//! What the lanes of a client say to each other. Any lane may lose a change of any file, and a
+//! The messages between the lanes of a client. Any lane may lose a change of any file, and a
 //! file's fsync may come to another lane than its open. So every lane announces its losses to its
 //! peer lanes, and the lane that opened a handle decides whether its holder has got the error. All
 //! lanes process an eviction before any of them uses the new uuid: every lane knows all losses by

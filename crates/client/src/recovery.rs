@@ -6,7 +6,7 @@
 //! Each shard recovers by itself; its replays are sent in the order of their transactions, without
 //! waiting for replies. If the connection is lost meanwhile, recovery begins again: the server
 //! knows what it has. Invariant: an entry leaves the replay list only when it is known to be
-//! durable, refused for good, or given up with a report.
+//! durable, refused for good, or dropped with a report.
 
 use crate::client::Client;
 use crate::link::Link;

@@ -50,7 +50,7 @@ impl Refused {
         }
     }
 
-    /// A message for people.
+    /// A message for the user.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {

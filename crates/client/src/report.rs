@@ -1,4 +1,4 @@
-//! Reports for people: broken promises, and their cause.
+//! Reports to the user: lost changes and their cause.
 
 use crate::refused::Refused;
 use alloc::vec::Vec;

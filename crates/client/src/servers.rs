@@ -76,7 +76,7 @@ impl Server {
         self.registering_count > 0
     }
 
-    /// Applies what a Welcome says of the server; true if it has restarted since the last one.
+    /// Applies a Welcome's fields about the server; true if it has restarted since the last one.
     fn welcomed(&mut self, welcome: &Welcome) -> bool {
         let restarted = self.boot_id != 0 && self.boot_id != welcome.boot_id;
         self.boot_id = welcome.boot_id;
@@ -238,7 +238,7 @@ impl Servers {
         self.map.as_ref().map_or(MapEpoch(0), Map::epoch)
     }
 
-    /// Which server a link leads to, as its first Welcome says.
+    /// Records the server of a link, from the link's first Welcome.
     pub(crate) fn identify(&mut self, link_index: usize, id: ServerId) -> bool {
         let server_index = self.links.get(link_index).map_or(INITIAL, Link::server_index);
         let Some(server) = self.list.get_mut(server_index) else { return false };

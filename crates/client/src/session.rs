@@ -1,5 +1,5 @@
 //! The state of one session at one shard that makes requests take effect once: xids, slots and
-//! acknowledgements (docs/protocol.md §3, §4, §8). It knows no connection.
+//! acknowledgements (docs/protocol.md §3, §4, §8). It is independent of connections.
 //!
 //! Invariants: xids only rise; a slot has at most one request; `ack_xid` never passes an xid whose
 //! reply was not received.

@@ -64,7 +64,7 @@ impl Client {
         self.begin_all(id, Plan::Goodbye, all);
     }
 
-    /// Without a map the lanes are not known: the first one is asked, and then the others.
+    /// Without a map the lanes are not known: the first one gets the request, then the others.
     fn start_statfs(&mut self, id: CallId) {
         let (shards, server_count) = self.servers.meta_lanes();
         let (plan, all) = if shards.is_empty() {

@@ -72,7 +72,7 @@ pub struct InodeRow {
 }
 
 impl InodeRow {
-    /// Sets size and space, and the times as [`Times::after_write`] says.
+    /// Sets size and space, and the times as of [`Times::after_write`].
     pub(crate) fn settle(&mut self, contents: &Contents) {
         let Self { mtime, mtime_set, ctime, .. } = *self;
         let times = Times { mtime, mtime_set, ctime }.after_write(contents.write_time);

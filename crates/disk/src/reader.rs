@@ -1,4 +1,4 @@
-//! `LogReader`: a log file from front to back, and where it ends.
+//! `LogReader`: reads a log file from front to back and finds its end.
 //!
 //! ```text
 //! next batch valid and next in number ─▶ its records

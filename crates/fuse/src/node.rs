@@ -4,7 +4,7 @@
 //! another parent makes the kernel move that dentry (`d_splice_alias`), for which it only tries the
 //! locks of a rename: while a name is created or renamed there, the program gets ESTALE. Therefore
 //! a directory has a node id of its own below each parent, and no dentry moves when another mount
-//! moves the directory. A tag in the node id, derived from the parent's, tells them apart.
+//! moves the directory. A tag in the node id, derived from the parent's, distinguishes them.
 //!
 //! ```text
 //! bit 63: 0   a plain inode number: the root, non-directories, and numbers beyond the fields below

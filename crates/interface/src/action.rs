@@ -1,4 +1,4 @@
-//! Actions: what a state machine asks its runtime to do.
+//! Actions: the requests of a state machine to its runtime.
 
 use crate::{BufId, Bulk, ConnId, KernelSlot, Mono, MountMessage, Object, Party, Span, Ticket};
 use wire::{Allocation, Inspect, LaneId, ServerAddress, Status};
@@ -6,7 +6,7 @@ use wire::{Allocation, Inspect, LaneId, ServerAddress, Status};
 /// The process that a request of the kernel is from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process {
-    /// The process (or thread) id, which another process may have by now.
+    /// The process (or thread) id; it may have been reused.
     pub pid: u32,
     /// Its user on file systems.
     pub uid: u32,

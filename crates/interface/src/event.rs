@@ -1,4 +1,4 @@
-//! Events: what a runtime reports to its state machine.
+//! Events: the reports of a runtime to its state machine.
 
 use crate::{Bulk, MountMessage, Span};
 use wire::{
@@ -72,7 +72,7 @@ pub enum CloseReason {
     Failed(Errno),
     /// The peer sent something that is no frame.
     ProtocolError(ProtocolError),
-    /// The peer does not read what it is sent.
+    /// The peer does not read.
     TooSlow,
     /// The peer did not finish a frame that it began to send.
     Unfinished,
@@ -220,7 +220,7 @@ pub enum Event {
     /// The time of an [`crate::Action::WakeAt`] has come: check the deadlines. It may also come
     /// without a cause.
     Tick,
-    /// The process shall end: finish what is begun, then act [`crate::Action::Stopped`].
+    /// The process shall end: finish operations in progress, then act [`crate::Action::Stopped`].
     Stop,
 }
 
@@ -438,7 +438,7 @@ pub enum KernelEvent {
     CallerGroups {
         /// Of the action.
         ticket: Ticket,
-        /// Group ids, 4 bytes little-endian each; none if the id belongs to another process by now;
+        /// Group ids, 4 bytes little-endian each; none if the id has been reused;
         /// `None` if there is no such process any more.
         groups: Option<Span>,
     },

@@ -1,4 +1,4 @@
-//! `interface`: what a sans-I/O state machine and its runtime exchange. It is data: a runtime
+//! `interface`: the data exchanged by a sans-I/O state machine and its runtime. It is data: a runtime
 //! applies an [`Event`], and the state machine answers with [`Action`]s.
 //!
 //! A state machine ([`Core`]) is one thread's plain fields behind `&mut self`, without clock,

@@ -9,7 +9,7 @@ use interface::{ConnId, NetAction, Turn};
 use wire::{CommitNotification, CommitRow, Header, List, Transno, Wire as _, Writer};
 
 impl Lane {
-    /// A reply told a session what is durable, and may have carried a redo token.
+    /// A reply reported the durable transaction to a session, and may have carried a redo token.
     pub(crate) fn track_committed_sent(
         &mut self,
         turn: &Turn<'_>,

@@ -203,7 +203,7 @@ impl Lane {
 }
 
 /// Whether the runtime has discarded a request's bulk, because its connection was read-only when it
-/// arrived. The request is refused even if the connection may write by now.
+/// arrived. The request is refused even if the connection may write since.
 pub(crate) fn bulk_was_discarded(frame: &[u8], bulk: Option<Bulk>) -> bool {
     let head = frame.first_chunk().map(Lengths::peek);
     bulk.is_none() && head.is_some_and(|head| head.is_ok_and(|lengths| lengths.bulk_bytes > 0))

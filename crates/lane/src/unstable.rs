@@ -245,8 +245,8 @@ impl Lane {
         }
     }
 
-    /// A replay could not be written, and the lane is fenced. Its client retains it, because it is
-    /// not told that it is durable, and replays it at the next boot.
+    /// A replay could not be written, and the lane is fenced. Its client retains it, because it gets
+    /// no acknowledgement of durability, and replays it at the next boot.
     pub(crate) fn on_replay_failed(&mut self, turn: &mut Turn<'_>, token: Token) -> bool {
         let Some(replay) = self.waiters.answers.take_replay(token) else { return false };
         assert!(self.commit.has_failed(), "what was acknowledged is never given up");

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The size limit of a file: a bundle of many roots.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Why certificates cannot be used, in a line for people with the remedy.
+/// Why certificates cannot be used, as a message with the remedy.
 #[derive(Debug)]
 pub struct CertificateError(String);
 
@@ -38,7 +38,7 @@ pub struct Files {
     pub ca: PathBuf,
 }
 
-/// Called with a line for people when renewed files are invalid.
+/// Called with a message when renewed files are invalid.
 pub type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A client's certificates, which replace the secret.

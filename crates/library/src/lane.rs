@@ -260,7 +260,7 @@ impl ClientLane {
     /// From now on an absent server is given up soon.
     pub(crate) fn shorten_timeout(&mut self) {
         self.connect_timeout = self.connect_timeout.min(LEAVE_TIMEOUT);
-        // The server may be back by now: the timeout starts again.
+        // The server may be reachable again: the timeout restarts.
         self.frontend.away_since = None;
     }
 

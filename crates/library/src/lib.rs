@@ -26,7 +26,7 @@
 //! # Ok(()) }
 //! ```
 //! It joins `client` (the protocol) with `ring` (the transport), on the calling thread or on a
-//! thread of its own; neither is pinned. Formatting, local files and retries by people belong to
+//! thread of its own; neither is pinned. Formatting, local files and retries by users belong to
 //! its callers. Invariant: one [`Volume`] is one client of the server; a change whose method has
 //! returned survives the server's crash while the volume lives, and is durable once
 //! [`Volume::sync`] or [`Volume::leave`] returned.

@@ -34,7 +34,7 @@ use wire::Map;
 ///
 /// Errors are those of the method of the same name of [`crate::Volume`]; [`Error::Left`] besides,
 /// once a clone has [left](Self::leave). If the future of a call that continues something is
-/// dropped ([`Self::next_entries`], [`Self::search`]), what it was to continue does not change.
+/// dropped ([`Self::next_entries`], [`Self::search`]), the state that it was to continue does not change.
 #[derive(Clone)]
 pub struct Volume {
     runner: Arc<Runner>,

@@ -14,8 +14,8 @@
 //! | `(&T)` | `&T` | `&T` |
 //! | `T` | `T` | `T` |
 
-/// Passes the operations to a macro that generates one half's methods, in three groups: what a
-/// volume knows, operations that continue what was begun, and all others.
+/// Passes the operations to a macro that generates one half's methods, in three groups:
+/// properties of a volume, operations that continue an earlier one, and all others.
 macro_rules! operations {
     ($generate:ident) => {
         $generate! { facts {

@@ -16,7 +16,7 @@ const FILE_BYTES_MAX: u64 = 4096;
 /// The prefix of an export's secret, which grants access to that export only.
 const EXPORT_PREFIX: &str = "export:";
 
-/// Why there is no secret, in a line for people with the remedy.
+/// Why there is no secret, as a message with the remedy.
 #[derive(Debug)]
 pub struct SecretError {
     line: String,

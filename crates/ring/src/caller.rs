@@ -1,4 +1,4 @@
-//! What `/proc` says about a calling process: its supplementary groups, and whether it is being
+//! A calling process according to `/proc`: its supplementary groups, and whether it is being
 //! killed.
 //!
 //! A process id may have been reused when it is looked up. Invariant: groups are returned only for

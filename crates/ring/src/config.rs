@@ -209,7 +209,7 @@ pub struct Config {
     pub mailbox: Option<Mailbox>,
     /// Bound and listening socket for accepting connections.
     pub listener: Option<OwnedFd>,
-    /// What [`wire::ServerAddress::Initial`] stands for. Without, the ring connects nowhere.
+    /// The address of [`wire::ServerAddress::Initial`]. Without, the ring connects nowhere.
     pub server: Option<SocketAddr>,
     /// Which connections are under TLS, accepted and outgoing.
     pub sealing: Sealing,

@@ -1,9 +1,9 @@
-//! `Feed`: what a lane shares with the threads that maintain the row store: its log's durable
+//! `Feed`: state shared by a lane and the threads that maintain the row store: its log's durable
 //! position, further log files, row queries and their replies.
 //!
 //! Invariants: a lane never waits here, and makes a system call only to wake a sleeping thread; the
-//! applier sees what a lane announced before it checked, and is woken by what a lane announces
-//! after it set its sleep flag.
+//! applier sees every position announced before its check, and a position announced after it set its
+//! sleep flag wakes it.
 //! ```text
 //! lane ─ durable up to ─▶ applier ─ next file, freed bytes, checkpoints ─▶ lane
 //! lane ─ cold read ─▶ readers ─ rows ─▶ lane

@@ -1,6 +1,6 @@
 //! What is mounted where, from `mountinfo`.
 //!
-//! Nothing here looks into a mount: a file system whose server is away would not answer. Paths are
+//! No function accesses a mount: a file system whose server is away would block. Paths are
 //! bytes, because one mount point that is not UTF-8 must not hide the others.
 
 use crate::mount::FS_TYPE;

@@ -79,7 +79,7 @@ pub(crate) struct Found<'a> {
     pub(crate) at_end: bool,
 }
 
-/// Explains all parts of what a read returned.
+/// Explains all parts of a read's result.
 pub(crate) fn explain_all(changes: &[TimedChange], found: &[Found<'_>]) -> Result<(), String> {
     found.iter().try_for_each(|found| explain(changes, found))
 }

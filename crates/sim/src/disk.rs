@@ -1,4 +1,4 @@
-//! The disk: logs and objects, what readers see and what a crash leaves.
+//! The simulated disk: logs and objects, as readers see them and as a crash leaves them.
 //!
 //! ```text
 //! write ─▶ seen, unsynced ─ sync ─▶ base      crash: any subset of the unsynced, torn

@@ -1,4 +1,4 @@
-//! Which acknowledged calls must have taken effect, whatever crashed.
+//! The acknowledged calls that must have taken effect despite all crashes.
 //!
 //! An acknowledged call is certain if its client is alive to replay it, if the server replies only
 //! when the change is durable, or if a sync completed after it. A client that the server continued
@@ -15,7 +15,7 @@ use wire::{InodeNo, ShardId};
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 impl Simulation {
-    /// Whether the effect of the call must last, whatever crashes.
+    /// Whether the effect of the call must survive every crash.
     pub(crate) fn is_certain(&self, call: &CallRecord) -> bool {
         if call.result().is_none() {
             return false;

@@ -11,7 +11,7 @@ use wire::{Layout, Rule};
 /// How the disk behaves besides losing unsynced data in a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DiskBehaviour {
-    /// It keeps durable what it reported durable.
+    /// Writes that it reported durable survive crashes.
     Honest,
     /// Some operations fail.
     Failing,

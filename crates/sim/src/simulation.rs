@@ -339,7 +339,7 @@ impl Simulation {
         }
     }
 
-    /// Schedules the wakeup that a lane asks for.
+    /// Schedules a lane's requested wakeup.
     pub(crate) fn schedule_wake(&mut self, place: Place, at: Mono) {
         let life = self.life(place);
         if let Some(state) = self.lane_state(place) {

@@ -34,7 +34,7 @@ const ROUND_BYTES_MAX: u64 = 8 << 20;
 /// The thread's nice value: lanes have priority.
 const NICE: i32 = 5;
 
-/// Called with a line for people.
+/// Called with a line for the operator.
 pub type Alarm = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The applier's state.

@@ -1,4 +1,4 @@
-//! `StoreError`: what is wrong with a store directory, for the person who starts the server: the
+//! `StoreError`: a fault of a store directory, for the operator of the server: the
 //! problem, the path, the reason, and the remedy.
 
 use crate::layout::{LOG, ROWS};

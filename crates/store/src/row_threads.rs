@@ -70,7 +70,7 @@ impl RowThreads {
         feed
     }
 
-    /// Starts the threads. `alarm` is called with lines for people.
+    /// Starts the threads. `alarm` is called with lines for the operator.
     ///
     /// # Errors
     /// [`StoreError`] when no thread can be started.

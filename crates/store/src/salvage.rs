@@ -371,7 +371,7 @@ impl Writing<'_> {
         seen.next_count = seen.next_count.max(count);
     }
 
-    /// Writes the remaining rows; returns what was learned of each shard.
+    /// Writes the remaining rows; returns each shard's highest transaction and inode number.
     fn end(mut self) -> io::Result<BTreeMap<ShardId, ShardRow>> {
         self.row_store.write(&mut self.rows)?;
         Ok(self.shards)

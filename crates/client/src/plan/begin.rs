@@ -121,7 +121,7 @@ impl Encoder<'_> {
         NewRequest::new(Plan::Entry, op, Target::Inode(inode))
     }
 
-    /// A file that this client lane writes has its size at the data shard: both are asked at once.
+    /// A file that this client lane writes has its size at the data shard: both requests are sent in parallel.
     fn getattr(&mut self, args: wire::Getattr) -> NewRequest {
         if !self.handles.is_written(args.inode) {
             return self.entry(Op::Getattr, args.inode, &args);

@@ -1,4 +1,4 @@
-//! Close of an open file. The metadata shard learns the file's size later, by itself.
+//! Close of an open file. The metadata shard queries the data shard for the file's size later.
 //!
 //! A reply from the slot may be from an earlier boot; the handle may have been reopened since, so
 //! it is closed a second time. An unknown handle counts as closed.

@@ -1,4 +1,4 @@
-//! Lookup and create that found an entry whose inode is in another shard: that shard is asked for
+//! Lookup and create that found an entry whose inode is in another shard: the client requests
 //! the attributes, by a getattr, or by an open if the create opens the file.
 //!
 //! ```text
@@ -62,7 +62,7 @@ impl RemoteInode {
     pub(super) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
         let body = match reply.outcome {
             Ok(body) => body,
-            // The name may refer to another inode by now.
+            // The name may refer to another inode since.
             Err(Status::Stale) => return Next::Retry,
             Err(status) => return Next::Done(Err(status)),
         };

@@ -1,4 +1,4 @@
-//! The requests of plans: where they go, and what their bodies say.
+//! The requests of plans: their shards and bodies.
 
 use super::Plan;
 use interface::Bulk;
@@ -8,7 +8,7 @@ use wire::{InodeNo, LaneId, Op, ShardId, Wire as _, Writer};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Inode(InodeNo),
-    /// The metadata shard of an inode, whatever the op's route says.
+    /// The metadata shard of an inode, regardless of the op's route.
     MetaShard(InodeNo),
     /// The data shard of a file.
     DataShard(InodeNo),

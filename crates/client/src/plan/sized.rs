@@ -1,5 +1,6 @@
 //! Attributes and the contents' size and times, which complete them where the data shard has them.
-//! Both are asked at once where that is likely; else the size is asked when the attributes say so.
+//! If the data shard is likely to have the size, both requests are sent in parallel; otherwise the second one
+//! follows if the attributes require it.
 
 use super::{FollowUp, Next, Plan, PlanReply};
 use crate::Answer;

@@ -8,23 +8,23 @@ use wire::{Space, Status};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statfs {
     /// That many of the first requests are to lanes of different servers; `None` while only the
-    /// first lane is asked.
+    /// first lane gets the request.
     server_count: Option<usize>,
     sum: Result<Space, Status>,
 }
 
 impl Statfs {
-    /// All lanes are asked.
+    /// Requests to all lanes are out.
     pub(crate) const fn of_all(server_count: usize) -> Self {
         Self { server_count: Some(server_count), sum: Ok(NOTHING) }
     }
 
-    /// The first lane is asked, because no other is known.
+    /// A request to the first lane is out: no other lane is known.
     pub(crate) const fn of_first() -> Self {
         Self { server_count: None, sum: Ok(NOTHING) }
     }
 
-    /// The other lanes are asked.
+    /// Requests to the other lanes are out.
     pub(crate) const fn of_others(self, server_count: usize) -> Self {
         Self { server_count: Some(server_count), sum: self.sum }
     }

@@ -307,7 +307,7 @@ pub(super) fn open_file(harness: &mut Harness) -> HandleId {
     handle
 }
 
-/// A peer lane closes a file of a client that has stopped: there is no server to tell.
+/// A peer lane closes a file of a client that has stopped: there is no server to notify.
 #[test]
 fn a_close_after_a_refusal_does_not_wait() {
     let mut harness = Harness::new(1);

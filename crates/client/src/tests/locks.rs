@@ -93,7 +93,7 @@ fn held_locks_are_asserted_again_and_released_ones_are_not() {
         let set = set(&harness, 9, lock_type, range);
         lock(&mut harness, id, set);
     }
-    // Released, but the reply is lost: another client may hold it by now.
+    // Released, but the reply is lost: another client may have locked it since.
     let unlock = set(&harness, 9, None, (0, 4));
     harness.call(4, Call::SetLock(unlock));
     harness.restart();
@@ -342,7 +342,7 @@ fn a_peer_lane_sends_its_lock_call_to_the_keeper() {
         assert_eq!(
             harness.peer_messages.iter().filter(|message| **message == announced).count(),
             1,
-            "tell me of closes"
+            "report closes"
         );
     }
     harness.peer_messages.clear();

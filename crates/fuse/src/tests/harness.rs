@@ -56,7 +56,7 @@ pub(super) struct Harness {
     /// The answer to that.
     pub(super) caller_ends: bool,
     pub(super) logged: Vec<(LogLevel, Vec<u8>)>,
-    /// Peer lanes answer at once whether a handle's holder was told of a loss.
+    /// Peer lanes answer at once whether a loss was reported to a handle's holder.
     pub(super) peer_lanes_answer: bool,
     pub(super) stopped_count: u32,
     /// Goodbyes are answered automatically.

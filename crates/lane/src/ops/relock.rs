@@ -1,4 +1,4 @@
-//! `Relock`: sets a client's lock again during recovery; later, tells whether the client still has
+//! `Relock`: sets a client's lock again during recovery; later, reports whether the client still has
 //! it.
 
 use crate::Lane;

@@ -329,7 +329,7 @@ fn no_request_reads_or_changes_an_inode_outside_the_export() {
                 let bulk = matches!(op, Op::Write | Op::WriteList).then_some(&b"taken"[..]);
                 let got = bound.ask_at(server, (op, shard), &body, bulk);
                 assert_eq!(got.head.status, Status::Stale, "{op:?} with {lane_count} lanes");
-                assert!(got.body.is_empty() && got.bulk.is_empty(), "{op:?} tells something");
+                assert!(got.body.is_empty() && got.bulk.is_empty(), "{op:?} reveals nothing");
             }
         }
         assert!(named_count >= 60, "{named_count}");

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// What `find --type` knows.
+/// The values of `find --type`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FindKind {
     /// Regular file

@@ -7,7 +7,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// Where a source goes.
+/// The destination of a source.
 pub(super) fn target_of(dest: &Place, into: bool, source: &Place) -> Result<Target> {
     if into {
         return Target::new(dest, &side::name_of(source)?);
@@ -16,7 +16,7 @@ pub(super) fn target_of(dest: &Place, into: bool, source: &Place) -> Result<Targ
     Target::new(&side::above(dest), &name)
 }
 
-/// A line on stderr if that is a terminal, else nothing.
+/// Progress on stderr, if that is a terminal.
 pub(super) fn progress() -> ProgressBar {
     let progress = ProgressBar::new(0);
     let template = "{bytes}/{total_bytes} {bytes_per_sec} {wide_msg}";

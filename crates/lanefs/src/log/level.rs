@@ -1,20 +1,20 @@
-//! What is logged, and in which form.
+//! Level and format of the log.
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
 
-/// What is logged: this and all above.
+/// The lowest level that is logged.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogLevel {
-    /// What ends the work, or may have lost something
+    /// Fatal errors and possible data loss
     Error,
-    /// What needs attention
+    /// Conditions that need attention
     Warn,
-    /// What happens
+    /// Normal events
     Info,
-    /// How it comes to it
+    /// Details of their causes
     Debug,
-    /// All
+    /// Everything
     Trace,
 }
 
@@ -44,9 +44,9 @@ impl LogLevel {
 /// The form of lines.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogFormat {
-    /// Lines for people, or as the journal takes them
+    /// Text lines, or the journal's format
     Text,
-    /// An object a line, with what the line is about
+    /// One JSON object per line, with fields
     Json,
 }
 

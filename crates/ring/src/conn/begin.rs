@@ -54,7 +54,7 @@ impl Conns {
         }
     }
 
-    /// Tells the core of a connection whose Hello a peer lane has read.
+    /// Reports a connection to the core whose Hello a peer lane has read.
     pub(super) fn announce(
         &mut self,
         index: u32,

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use wire::ServerAddress;
 
 impl Conns {
-    /// The core asks for a connection.
+    /// Opens a connection for the core.
     pub(crate) fn connect(&mut self, ticket: Ticket, to: ServerAddress, tools: &mut Tools) {
         let opened = self.open_socket(to);
         let (socket, address, sealed) = match opened {

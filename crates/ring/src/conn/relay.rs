@@ -44,7 +44,7 @@ pub(crate) enum ToExecutor {
     Ended(CloseReason),
 }
 
-/// What the proxy lane knows of a client that sent Hello.
+/// The proxy lane's state about a client that sent Hello.
 pub(crate) struct RelayedHello {
     /// The Hello frame.
     hello: Box<[u8]>,
