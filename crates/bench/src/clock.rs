@@ -41,7 +41,7 @@ impl Source {
         Self::new(name, move || clock_gettime(black_box(clock)))
     }
 
-    fn noted(self, note: String) -> Self {
+    fn with_note(self, note: String) -> Self {
         Self { note: Some(note), ..self }
     }
 }
@@ -93,10 +93,10 @@ fn sources() -> Result<Vec<Source>> {
     let mut turn_clock = TurnClock::new();
     let mut sources = vec![
         Source::new("lane's turn", move || turn_clock.read()),
-        Source::of("monotonic", ClockId::Monotonic).noted(kernel_clock()),
+        Source::of("monotonic", ClockId::Monotonic).with_note(kernel_clock()),
         Source::new("std Instant", Instant::now),
         Source::of("monotonic-coarse", ClockId::MonotonicCoarse)
-            .noted(resolution(ClockId::MonotonicCoarse)),
+            .with_note(resolution(ClockId::MonotonicCoarse)),
         Source::of("monotonic-raw", ClockId::MonotonicRaw),
         Source::of("boottime", ClockId::Boottime),
         Source::of("realtime", ClockId::Realtime),
@@ -106,7 +106,7 @@ fn sources() -> Result<Vec<Source>> {
     ];
     if tick_counter().is_some() {
         let note = "ticks, not nanoseconds; may be read before what stands before it".to_owned();
-        sources.push(Source::new("rdtsc", tick_counter).noted(note));
+        sources.push(Source::new("rdtsc", tick_counter).with_note(note));
     }
     Ok(sources)
 }

@@ -85,7 +85,7 @@ pub fn table(rows: &[Row]) -> String {
 /// Rows as a table of a report: the most important columns. Their other numbers are in the raw rows.
 #[must_use]
 pub fn report_table(rows: &[Row]) -> String {
-    let noted = usize::from(rows.iter().any(|row| row.note.is_some()));
+    let note_columns = usize::from(rows.iter().any(|row| row.note.is_some()));
     let mut columns = used(rows);
     // A column with one number tells no rows apart.
     let varies = |of: fn(&Row) -> Option<f64>| {
@@ -99,7 +99,7 @@ pub fn report_table(rows: &[Row]) -> String {
         .filter_map(|(title, ..)| Some((REPORT_ORDER.iter().position(|at| at == title)?, *title)))
         .collect();
     by_order.sort_unstable();
-    by_order.truncate(REPORT_COLUMN_COUNT_MAX - 1 - noted);
+    by_order.truncate(REPORT_COLUMN_COUNT_MAX - 1 - note_columns);
     columns.retain(|(title, ..)| by_order.iter().any(|(_, chosen)| chosen == title));
     table_of(rows, &columns)
 }
@@ -109,12 +109,12 @@ fn used(rows: &[Row]) -> Vec<&'static Column> {
 }
 
 fn table_of(rows: &[Row], used: &[&Column]) -> String {
-    let noted = rows.iter().any(|row| row.note.is_some());
+    let has_note = rows.iter().any(|row| row.note.is_some());
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_content_arrangement(ContentArrangement::Disabled);
     let mut header = vec!["row".to_owned()];
     header.extend(used.iter().map(|(title, ..)| (*title).to_owned()));
-    if noted {
+    if has_note {
         header.push("note".to_owned());
     }
     table.set_header(header);
@@ -123,7 +123,7 @@ fn table_of(rows: &[Row], used: &[&Column]) -> String {
         cells.extend(used.iter().map(|(_, digits, of)| {
             of(row).map_or_else(String::new, |value| format!("{value:.digits$}"))
         }));
-        if noted {
+        if has_note {
             cells.push(row.note.clone().unwrap_or_default());
         }
         table.add_row(cells);

@@ -170,7 +170,7 @@ impl Walk<'_> {
             let known = walk.reader.get(&Key::dirent(*dir, *name))?;
             let known = known.and_then(|value| DirentRow::decode_all(value).ok());
             if known.is_some_and(|known| known.cookie == row.cookie) {
-                return Ok(()); // A difference in what it names is told of by its name.
+                return Ok(()); // The check of its name reports a difference.
             }
             let place = Place { dir: *dir, name: name.bytes().to_vec() };
             let is_there = walk.tallies.contains_key(&row.inode);

@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 use store::{Reader, ScanControl, StoreError};
 use wire::{InodeNo, Wire as _};
 
-/// Most names of one inode that are told.
+/// Most names of one inode that are reported.
 pub(crate) const NAME_COUNT_MAX: usize = 16;
 /// A path has no more names than this: directories that lie in themselves have no end.
 const DEPTH_MAX: usize = 4096;

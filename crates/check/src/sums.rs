@@ -121,7 +121,7 @@ pub(crate) struct Found {
 pub struct Damages {
     /// One an object; [`FINDING_COUNT_MAX`] at most.
     pub findings: Vec<Finding>,
-    /// Findings beyond the most that are told.
+    /// Findings beyond that limit.
     pub untold_count: u64,
 }
 

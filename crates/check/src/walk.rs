@@ -19,7 +19,7 @@ use std::path::Path;
 use store::{Reader, ScanControl, StoreError, View};
 use wire::{InodeNo, ShardCounts, ShardId};
 
-/// Most findings that are told one by one; all are counted.
+/// Most findings that are reported one by one; all are counted.
 pub const FINDING_COUNT_MAX: usize = 100_000;
 
 /// Takes what a check says while it runs.
@@ -35,7 +35,7 @@ pub trait Watch {
 pub struct Outcome {
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,
-    /// Findings beyond the most that are told.
+    /// Findings beyond that limit.
     pub untold_count: u64,
     /// Inodes that were looked at.
     pub inode_count: u64,

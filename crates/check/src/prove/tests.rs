@@ -91,7 +91,7 @@ fn groups_of(lines: &[Line]) -> Vec<Group> {
 }
 
 /// The kind, the paths and the words of each finding.
-fn told(damages: &Damages) -> Vec<(Kind, Vec<String>, String)> {
+fn reported(damages: &Damages) -> Vec<(Kind, Vec<String>, String)> {
     let text = |path: &Vec<u8>| String::from_utf8(path.clone()).unwrap();
     let findings = damages.findings.iter();
     findings
@@ -190,7 +190,7 @@ fn damaged_files_are_named_by_the_entries_of_the_dump() {
     let expected = expected.map(|(kind, paths, what)| {
         (kind, paths.into_iter().map(str::to_owned).collect::<Vec<_>>(), what)
     });
-    assert_eq!(told(&damages), expected);
+    assert_eq!(reported(&damages), expected);
     let groups = groups_of(&proven);
     assert!(groups.iter().all(|group| group.damaged_blocks == [0]), "{groups:?}");
     assert_eq!(groups.len(), 5);

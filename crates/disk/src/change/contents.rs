@@ -106,7 +106,7 @@ impl ContentsChange {
     }
 
     /// Whether other changes of the object wait until this record is durable: bytes that it removes
-    /// could not be told from later ones, or the overwrite that it announces must not begin before,
+    /// could not be distinguished from later ones, or the overwrite that it announces must not begin before,
     /// nor the stripe object exist.
     #[must_use]
     pub const fn fences(&self) -> bool {

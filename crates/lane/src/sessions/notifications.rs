@@ -25,7 +25,7 @@ impl Sessions {
         self.notifications.due = None;
     }
 
-    /// A reply told a session what is durable, and may have carried the redo token of a
+    /// A reply reported the durable transaction to a session, and may have carried the redo token of a
     /// transaction: then the session is due a notification.
     pub(crate) fn on_committed_sent(
         &mut self,

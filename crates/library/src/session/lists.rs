@@ -128,7 +128,7 @@ impl Session {
         let failed = |error| refused("read", &file.path, status_of(error));
         let exchanges = exchanges_of(pieces).map_err(failed)?;
         let mut read = ListRead { bytes: Vec::new(), piece_bytes: vec![0; pieces.len()] };
-        // A piece that ended early has ended, even if the file is longer by now.
+        // A piece that ended early has ended, even if the file has grown since.
         let mut ended = None;
         for group in exchanges.chunks(EXCHANGE_COUNT_MAX) {
             let mut begun = Vec::with_capacity(group.len());
