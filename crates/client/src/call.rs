@@ -4,7 +4,7 @@
 use interface::{Bulk, Span};
 use wire::{
     Attr, ByteRange, Caller, ClearPrivileges, HandleId, InodeNo, LaneId, LockKind, LockRow,
-    LockType, Name, OpenFor, Pieces, Space, Stats, Written,
+    LockType, Name, OpenFor, Pieces, Space, Written,
 };
 
 /// A call's number, chosen by the frontend; unique among its unanswered calls.
@@ -360,8 +360,8 @@ pub enum Answer {
     Sought(u64),
     /// The first conflicting lock.
     LockFound(Option<LockRow>),
-    /// A lane's counters.
-    Stats(Stats),
+    /// An encoded [`wire::Stats`], valid: decode it with `Stats::decode_all`.
+    Stats(Span),
     /// An encoded [`wire::Exports`], valid: decode it with `Exports::decode_all`.
     Exports(Span),
     /// Whether the lane's changes are frozen.

@@ -89,6 +89,7 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::Found(span)
         | Answer::Exports(span)
         | Answer::Inspected(span)
+        | Answer::Stats(span)
         | Answer::Value(span) => turn.arena.get(*span).to_vec(),
         Answer::Done
         | Answer::Entry(_)
@@ -101,8 +102,7 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::Sought(_)
         | Answer::Renamed(_)
         | Answer::LockFound(_)
-        | Answer::Frozen(_)
-        | Answer::Stats(_) => Vec::new(),
+        | Answer::Frozen(_) => Vec::new(),
     }
 }
 

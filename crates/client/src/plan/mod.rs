@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use interface::{Bulk, Span};
 use wire::{
     Attr, ByteRange, Contents, Created, DecodeError, HandleId, InodeNo, ListRead, LockRow, LockSet,
-    Op, ProtocolError, Renamed, ReplyBody, Sought, Space, Stats, Status, Wire, Written,
+    Op, ProtocolError, Renamed, ReplyBody, Sought, Space, Status, Wire, Written,
 };
 
 /// The state of a call that waits for a reply.
@@ -100,7 +100,7 @@ pub(crate) enum Body {
     LockSet(LockSet),
     LockFound(Option<LockRow>),
     LockCancelled(bool),
-    Stats(Stats),
+    Stats(Span),
     Exports(Span),
     Frozen(wire::Frozen),
     Inspected(Span),
@@ -273,7 +273,7 @@ impl Body {
                 wire::Glimpsed::decode_all(bytes).map(|found| Self::Contents(found.contents))
             }
             ReplyBody::Sought => wire::Sought::decode_all(bytes).map(Self::Sought),
-            ReplyBody::Stats => Stats::decode_all(bytes).map(Self::Stats),
+            ReplyBody::Stats => wire::Stats::decode_all(bytes).map(|_| Self::Stats(body)),
             ReplyBody::Exports => wire::Exports::decode_all(bytes).map(|_| Self::Exports(body)),
             ReplyBody::Inspected => {
                 wire::Inspected::decode_all(bytes).map(|_| Self::Inspected(body))

@@ -27,7 +27,8 @@ impl Session {
         let mut lanes = Vec::with_capacity(usize::from(lane_count));
         for lane in 0..lane_count {
             let reply = self.call("stats", root, &Call::Stats(LaneId(lane))).await?;
-            let Answer::Stats(stats) = reply.answer else { return Err(broken("stats", root)) };
+            let Answer::Stats(_) = reply.answer else { return Err(broken("stats", root)) };
+            let stats = Stats::decode_all(&reply.small).map_err(|_| broken("stats", root))?;
             lanes.push(stats);
         }
         Ok(lanes)
