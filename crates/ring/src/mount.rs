@@ -4,6 +4,7 @@
 //! served here: the first request waits in the device until a ring reads it.
 
 use crate::abi::KERNEL_DATA_BYTES_MAX;
+use crate::mount_options::{FS_TYPE, MountOptions};
 use crate::mount_tool::{mount_by_tool, unmount_by_tool};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -13,28 +14,6 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-
-/// Options of a mount.
-#[derive(Clone, Debug)]
-pub struct MountOptions {
-    /// Shown as the device, such as `server:7117/data`.
-    pub source: String,
-    /// Users other than the mounting one may access it.
-    pub allow_other: bool,
-    /// Flags that the kernel implements, such as `RDONLY`. Only root may leave out `NOSUID` and
-    /// `NODEV`.
-    pub flags: MountFlags,
-}
-
-impl Default for MountOptions {
-    fn default() -> Self {
-        let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        Self { source: String::new(), allow_other: false, flags }
-    }
-}
-
-/// The file system's type.
-pub(crate) const FS_TYPE: &str = "fuse.lanefs";
 
 /// Mounts on `dir` and returns the device, non-blocking.
 ///

@@ -3,7 +3,7 @@
 //! No function accesses a mount: a file system whose server is away would block. Paths are
 //! bytes, because one mount point that is not UTF-8 must not hide the others.
 
-use crate::mount::FS_TYPE;
+use crate::mount_options::FS_TYPE;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::abi::KERNEL_DATA_BYTES_MAX;
-use crate::mount::MountOptions;
+use crate::mount_options::MountOptions;
 
 const NAME: &str = "fusermount3";
 /// Where it is searched for without a `$PATH`: mount(8) clears an ordinary user's.

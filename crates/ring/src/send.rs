@@ -7,56 +7,19 @@
 //! until the kernel has taken all of them.
 
 mod sealed;
+mod wave;
 
 use crate::buffer::{FileRange, Pool};
 use crate::driver::Op;
 use crate::number::{u32_of, u64_of};
-use interface::{BufId, Bulk};
+use interface::Bulk;
 use sealed::Sealed;
 use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
+use wave::{Piece, Wave};
 use wire::Header;
 
 /// Pieces gathered into one call; the kernel accepts 1024.
 const IOVEC_COUNT_MAX: usize = 512;
-/// Memory for frame bytes that a connection retains.
-const SMALL_BYTES_KEPT: usize = 256 * 1024;
-
-#[derive(Clone, Copy, Debug)]
-enum Piece {
-    /// Part of the wave's frame bytes.
-    Small { start: usize, piece_bytes: usize },
-    /// Part of a retained buffer.
-    Bulk { buf: BufId, start: usize, piece_bytes: usize },
-}
-
-impl Piece {
-    const fn piece_bytes(self) -> usize {
-        match self {
-            Self::Small { piece_bytes, .. } | Self::Bulk { piece_bytes, .. } => piece_bytes,
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Wave {
-    small: Vec<u8>,
-    pieces: Vec<Piece>,
-}
-
-impl Wave {
-    fn clear(&mut self, pool: &mut Pool) {
-        for piece in self.pieces.drain(..) {
-            match piece {
-                Piece::Bulk { buf, .. } => pool.release(buf),
-                Piece::Small { .. } => {}
-            }
-        }
-        self.small.clear();
-        if self.small.capacity() > SMALL_BYTES_KEPT {
-            self.small = Vec::new();
-        }
-    }
-}
 
 /// The next direct system call of the lane.
 pub(crate) enum Own<'a> {

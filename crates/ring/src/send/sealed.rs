@@ -4,7 +4,8 @@
 //! is that copy. Invariant: records are sent in the order in which they were encrypted, completely,
 //! before more are encrypted; a wave's buffers are retained until all of it is in records.
 
-use super::{Outbox, Piece, Wave};
+use super::Outbox;
+use super::wave::{Piece, Wave};
 use crate::buffer::Pool;
 use interface::Errno;
 use seal::{KEY_UPDATE_BYTES_MAX, RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES, Seal};

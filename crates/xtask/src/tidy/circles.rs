@@ -16,7 +16,7 @@ use std::path::Path;
 const ACCEPTED: [(&str, &[&str]); 4] = [
     ("data", &["shards.rs"]),
     ("lane", &["lane.rs"]),
-    ("ring", &["config.rs", "driver.rs", "mount.rs", "send.rs"]),
+    ("ring", &["config.rs", "driver.rs"]),
     ("sim", &["simulation.rs"]),
 ];
 
@@ -188,7 +188,7 @@ fn expand(before: &[String], tree: &str, paths: &mut Vec<(String, Segments)>) {
         let head = head.trim().trim_end_matches("::");
         let head = head.split("::").map(str::trim).filter(|segment| !segment.is_empty());
         let before: Segments = before.iter().cloned().chain(head.map(String::from)).collect();
-        let list = list.trim_end().trim_end_matches(|last| last == '}');
+        let list = list.trim_end().trim_end_matches('}');
         let opened = list.matches('{').count() - list.matches('}').count();
         let list = format!("{list}{}", "}".repeat(opened));
         for part in split_list(&list) {
