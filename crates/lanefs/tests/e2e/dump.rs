@@ -51,7 +51,7 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     assert_eq!(server.process.end().code(), Some(0));
 
     let lines = dump(&fixture, &fixture.path("store"));
-    assert!(lines.starts_with("{\"type\":\"dump\",\"version\":3,"), "{lines}");
+    assert!(lines.starts_with("{\"type\":\"dump\",\"version\":4,"), "{lines}");
     assert!(lines.contains("\"name_hex\":\"6e6fff74657874\""), "a name that is no text");
     let sums = lines.lines().find(|line| line.starts_with("{\"type\":\"sums\",\"first_block\":64"));
     assert_eq!(sums.unwrap().matches("00000100").count(), 6, "whole blocks: {sums:?}");
@@ -125,7 +125,7 @@ fn what_is_no_whole_dump_makes_no_store() {
     assert_eq!(server.process.end().code(), Some(0));
     let lines = dump(&fixture, &fixture.path("store"));
     let cut: String = lines.split_inclusive('\n').take(2).collect();
-    let other = lines.replace("\"version\":3,", "\"version\":99,");
+    let other = lines.replace("\"version\":4,", "\"version\":99,");
     let removed = lines.replacen("{\"type\":\"shard\"", "\n{\"type\":\"shard\"", 1);
     let removed: Vec<&str> = removed.split("\n\n").collect();
     let (_, rest) = removed[1].split_once('\n').unwrap();

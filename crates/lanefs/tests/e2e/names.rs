@@ -304,8 +304,15 @@ fn df_counts_what_there_is_and_what_can_be_made() {
     let disk = Mounted(disk);
     let store = disk.0.join("store");
     let up = fixture.up(&["--lanes", "3", "--store", store.to_str().unwrap()]);
-    let local = rustix::fs::statvfs(&disk.0).unwrap();
-    let found = rustix::fs::statvfs(&up.dir).unwrap();
+    // The server may still be writing its first records.
+    let (local, found) = loop {
+        let local = rustix::fs::statvfs(&disk.0).unwrap();
+        let found = rustix::fs::statvfs(&up.dir).unwrap();
+        let after = rustix::fs::statvfs(&disk.0).unwrap();
+        if (after.f_bfree, after.f_ffree) == (local.f_bfree, local.f_ffree) {
+            break (local, found);
+        }
+    };
     assert_eq!((found.f_bsize, found.f_frsize, found.f_namemax), (4096, 4096, 255));
     assert_eq!(found.f_blocks, local.f_blocks);
     assert_eq!((found.f_bfree, found.f_bavail), (local.f_bfree, local.f_bavail));
