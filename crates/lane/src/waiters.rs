@@ -5,7 +5,7 @@
 //! ```text
 //! suspend(cause, waiter) ─▶ by cause ─ release(cause) ─▶ its waiters, in their order
 //!                                 └─ cancel(connection) ─▶ buffers to be released
-//! await_answer(token)    ─▶ answers ─ the data shards or the runtime answer ─▶ the request
+//! await_request ─▶ token  ─▶ answers ─ the data shards or the runtime answer ─▶ the request
 //! ```
 //! Invariant: a waiter waits for one cause.
 
