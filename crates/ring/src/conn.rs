@@ -31,11 +31,11 @@ pub(crate) use unfinished::Admission;
 use crate::config::Limits;
 use crate::driver::{Kind, Op, Token};
 use crate::framing::Inbox;
+use crate::io_context::IoContext;
 use crate::listen::Address;
 use crate::mailbox::QueuedMessage;
 use crate::number::{u32_of, u64_of};
 use crate::send::Outbox;
-use crate::tools::Tools;
 use interface::{
     BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, NetEvent, Shares, Span, Ticket,
 };
@@ -229,40 +229,40 @@ impl Conns {
         }
     }
 
-    pub(crate) fn send(&mut self, id: ConnId, frame: Span, bulk: Option<Bulk>, tools: &mut Tools) {
+    pub(crate) fn send(&mut self, id: ConnId, frame: Span, bulk: Option<Bulk>, io: &mut IoContext) {
         let Some(index) = self.open_index(id) else { return };
         if self.is_executor_end(index) {
-            return self.send_via_proxy(index, frame, bulk, tools);
+            return self.send_via_proxy(index, frame, bulk, io);
         }
-        tools.check_reply_fault(frame);
-        self.conn(index).push(frame, bulk, tools);
-        self.queued(index, tools);
+        io.check_reply_fault(frame);
+        self.conn(index).push(frame, bulk, io);
+        self.queued(index, io);
     }
 
     /// A frame was queued.
-    fn queued(&mut self, index: u32, tools: &mut Tools) {
+    fn queued(&mut self, index: u32, io: &mut IoContext) {
         let limit_bytes = self.limits.conn_out_bytes_max;
         let conn = self.conn(index);
-        tools.counters.frame_out_count += 1;
+        io.counters.frame_out_count += 1;
         if conn.outbox.unsent_bytes() > limit_bytes {
-            self.fail(index, CloseReason::TooSlow, tools);
+            self.fail(index, CloseReason::TooSlow, io);
         } else {
             self.touch(index);
         }
     }
 
-    pub(crate) fn close(&mut self, id: ConnId, tools: &mut Tools) {
+    pub(crate) fn close(&mut self, id: ConnId, io: &mut IoContext) {
         let Some(index) = self.open_index(id) else { return };
         if self.is_executor_end(index) {
             self.send_to_proxy(index, ToProxy::Close);
-            return self.remove(index, tools);
+            return self.remove(index, io);
         }
-        self.begin_close(index, tools);
+        self.begin_close(index, io);
     }
 
     /// Sends what is queued, then ends the connection.
-    fn begin_close(&mut self, index: u32, tools: &mut Tools) {
-        let until = tools.now.mono.after_ms(self.limits.close_ms_max);
+    fn begin_close(&mut self, index: u32, io: &mut IoContext) {
+        let until = io.now.mono.after_ms(self.limits.close_ms_max);
         let conn = self.conn(index);
         conn.state = State::Closing { shut: false, peer_ended: false };
         let id = conn.id;
@@ -272,54 +272,54 @@ impl Conns {
 
     // --- completions -----------------------------------------------------------------------------
 
-    pub(crate) fn on_send(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
+    pub(crate) fn on_send(&mut self, index: u32, result: Result<u32, Errno>, io: &mut IoContext) {
         let conn = self.conn(index);
         conn.send_armed = false;
         if let Ok(sent_bytes) = result {
             conn.outbox.sent(sent_bytes as usize);
-            tools.counters.out_bytes += u64::from(sent_bytes);
+            io.counters.out_bytes += u64::from(sent_bytes);
         }
         let was_at_once = !std::mem::replace(&mut conn.socket_full, !conn.outbox.is_through());
         match (&conn.state, result) {
-            (State::Dead, _) => self.remove_if_quiet(index, tools),
+            (State::Dead, _) => self.remove_if_quiet(index, io),
             (_, Err(FULL)) if was_at_once => self.touch(index),
             (_, Ok(sent_bytes)) if sent_bytes > 0 => self.touch(index),
-            (State::Closing { .. }, _) => self.abort(index, tools),
+            (State::Closing { .. }, _) => self.abort(index, io),
             (_, result) => {
                 let errno = result.err().unwrap_or(BROKEN_PIPE);
-                self.fail(index, CloseReason::Failed(errno), tools);
+                self.fail(index, CloseReason::Failed(errno), io);
             }
         }
     }
 
-    pub(crate) fn on_recv(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
+    pub(crate) fn on_recv(&mut self, index: u32, result: Result<u32, Errno>, io: &mut IoContext) {
         let conn = self.conn(index);
         conn.recv_armed = false;
         if let Ok(received_bytes) = result {
-            tools.counters.in_bytes += u64::from(received_bytes);
+            io.counters.in_bytes += u64::from(received_bytes);
         }
         match (&mut conn.state, result) {
-            (State::Dead, _) => self.remove_if_quiet(index, tools),
-            (State::HandingOver { .. }, Err(CANCELLED)) => self.complete_handover(index, tools),
+            (State::Dead, _) => self.remove_if_quiet(index, io),
+            (State::HandingOver { .. }, Err(CANCELLED)) => self.complete_handover(index, io),
             (State::HandingOver { .. }, Ok(1..)) => {
-                self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), tools);
+                self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), io);
             }
             (State::Closing { peer_ended, .. }, Ok(received_bytes)) => {
                 *peer_ended = received_bytes == 0;
                 self.touch(index);
             }
-            (State::Closing { .. }, Err(_)) => self.abort(index, tools),
-            (_, Ok(0)) => self.fail(index, CloseReason::Ended, tools),
-            (_, Ok(received_bytes)) => self.received(index, received_bytes as usize, tools),
+            (State::Closing { .. }, Err(_)) => self.abort(index, io),
+            (_, Ok(0)) => self.fail(index, CloseReason::Ended, io),
+            (_, Ok(received_bytes)) => self.received(index, received_bytes as usize, io),
             (_, Err(Errno(4))) => self.touch(index),
-            (_, Err(errno)) => self.fail(index, CloseReason::Failed(errno), tools),
+            (_, Err(errno)) => self.fail(index, CloseReason::Failed(errno), io),
         }
     }
 
     // --- the end of a turn -----------------------------------------------------------------------
 
     /// Starts the sends and receives of all touched connections. `freed`: buffers were released.
-    pub(crate) fn flush(&mut self, freed: bool, tools: &mut Tools) {
+    pub(crate) fn flush(&mut self, freed: bool, io: &mut IoContext) {
         self.begin_turn();
         self.share_turn(self.touched.len());
         let freed = std::mem::take(&mut self.discharged) || freed;
@@ -329,9 +329,9 @@ impl Conns {
             if let Some(conn) = self.slots.get_mut(index as usize) {
                 conn.starved = false;
                 if self.is_executor_end(index) {
-                    self.deliver_waiting(index, tools);
+                    self.deliver_waiting(index, io);
                 } else {
-                    self.cut(index, tools);
+                    self.cut(index, io);
                 }
                 self.touch(index);
             }
@@ -344,10 +344,10 @@ impl Conns {
                 self.report_processed(index);
                 continue;
             }
-            if !self.resume(index, tools) {
-                self.arm_send(index, tools);
+            if !self.resume(index, io) {
+                self.arm_send(index, io);
             }
-            self.arm_recv(index, tools);
+            self.arm_recv(index, io);
         }
         // Connections touched meanwhile (by a frame before admission) wait for the next turn.
         if self.touched.is_empty() {
@@ -367,19 +367,19 @@ impl Conns {
 
     /// Cuts frames that had to wait for the next turn. Returns whether queued replies wait for
     /// those to the remaining frames: requests received together are answered together.
-    fn resume(&mut self, index: u32, tools: &mut Tools) -> bool {
+    fn resume(&mut self, index: u32, io: &mut IoContext) -> bool {
         let conn = self.conn(index);
         let open = matches!(conn.state, State::Open) && !conn.waits_for_executor();
         if !open || !std::mem::take(&mut conn.paused) {
             return false;
         }
         let waits = conn.admitted && conn.outbox.unsent_bytes() < GATHER_BYTES_MAX;
-        self.cut(index, tools);
+        self.cut(index, io);
         self.touch(index);
         waits
     }
 
-    fn arm_send(&mut self, index: u32, tools: &mut Tools) {
+    fn arm_send(&mut self, index: u32, io: &mut IoContext) {
         let Some(conn) = self.slots.get_mut(index as usize) else { return };
         let sends = conn.is_open() || matches!(conn.state, State::Closing { .. });
         let more = conn.outbox.has_more() || !conn.is_open();
@@ -390,27 +390,24 @@ impl Conns {
         if !sends || conn.send_armed || conn.writable_armed {
             return;
         }
-        let ready = if conn.seal.is_some() {
-            self.seal(index, tools)
-        } else {
-            self.send_files(index, tools)
-        };
+        let ready =
+            if conn.seal.is_some() { self.seal(index, io) } else { self.send_files(index, io) };
         if !ready {
             return;
         }
         let conn = self.conn(index);
         // The completion of a closing connection's last send must end the wait.
         let at_once = !conn.socket_full && conn.is_open();
-        if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut tools.pool) {
+        if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut io.pool) {
             conn.send_armed = true;
             conn.sends_at_once = matches!(op, Op::Send { at_once: true, .. });
-            tools.counters.send_count += 1;
+            io.counters.send_count += 1;
             // SAFETY: the outbox keeps bytes, buffers and message in place until `sent`, the
             // connection keeps socket and outbox until nothing is armed.
-            unsafe { tools.driver.queue(Token::new(Kind::Send, index), op) };
+            unsafe { io.driver.queue(Token::new(Kind::Send, index), op) };
             // A send at once either fits or fails, so it cannot stall.
             if !conn.sends_at_once {
-                self.watch(index, tools.now.mono);
+                self.watch(index, io.now.mono);
             }
             return;
         }
@@ -419,17 +416,17 @@ impl Conns {
             if !std::mem::replace(shut, true)
                 && let Some(socket) = &conn.socket
             {
-                tools.counters.syscall_count += 1;
+                io.counters.syscall_count += 1;
                 // Fails if the peer has already closed the connection.
                 shutdown(socket, Shutdown::Write).ok();
             }
             if ended {
-                self.abort(index, tools);
+                self.abort(index, io);
             }
         }
     }
 
-    fn arm_recv(&mut self, index: u32, tools: &mut Tools) {
+    fn arm_recv(&mut self, index: u32, io: &mut IoContext) {
         let Some(conn) = self.slots.get_mut(index as usize) else { return };
         let closing = matches!(conn.state, State::Closing { .. });
         let open = conn.is_open() && !conn.waits_for_credit();
@@ -445,7 +442,7 @@ impl Conns {
                 seal.clear();
             }
             if let Some(incoming) = conn.incoming.take() {
-                tools.pool.release(incoming.buf);
+                io.pool.release(incoming.buf);
                 self.discharge(incoming.charge);
             }
             if ended {
@@ -459,7 +456,7 @@ impl Conns {
         if conn.starved || matches!(conn.state, State::Dead) {
             return;
         }
-        if !self.receive_bulk(index, tools) {
+        if !self.receive_bulk(index, io) {
             return;
         }
         let (discard, pause_bytes) = (self.sink.is_some(), self.limits.conn_out_bytes_pause);
@@ -472,10 +469,10 @@ impl Conns {
         }
         let socket = conn.raw();
         let op = match conn.incoming {
-            _ if conn.seal.is_some() => conn.receive_records(discard, &mut tools.pool),
+            _ if conn.seal.is_some() => conn.receive_records(discard, &mut io.pool),
             Some(Incoming { buf, lengths, received_bytes, .. }) => {
                 let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
-                let at = tools.pool.at(buf, received_bytes, rest_bytes);
+                let at = io.pool.at(buf, received_bytes, rest_bytes);
                 let space_bytes = u32_of(rest_bytes);
                 // The kernel (6.18) waits for too much if a receive is both `whole` and `discard`.
                 Op::Recv { socket, at, space_bytes, whole: !discard, discard }
@@ -487,10 +484,10 @@ impl Conns {
             }
         };
         conn.recv_armed = true;
-        tools.counters.recv_count += 1;
+        io.counters.recv_count += 1;
         // SAFETY: inbox and buffer belong to the connection and stay in place and untouched until
         // the completion, before which the slot is not removed.
-        unsafe { tools.driver.queue(Token::new(Kind::Recv, index), op) };
+        unsafe { io.driver.queue(Token::new(Kind::Recv, index), op) };
     }
 
     /// Whether any connection has bytes to send.
@@ -509,59 +506,59 @@ impl Conns {
     // --- how a connection ends -------------------------------------------------------------------
 
     /// Ends a connection that the core did not close.
-    fn fail(&mut self, index: u32, reason: CloseReason, tools: &mut Tools) {
+    fn fail(&mut self, index: u32, reason: CloseReason, io: &mut IoContext) {
         if matches!(reason, CloseReason::ProtocolError(_)) {
-            tools.counters.protocol_error_count += 1;
+            io.counters.protocol_error_count += 1;
         }
         let conn = self.conn(index);
         if let State::Sealing { ticket } = conn.state {
             let reason = sealed::failed_of(reason);
-            tools.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
+            io.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
         } else if conn.announced {
-            tools.events.push(Event::Net(NetEvent::Closed { conn: conn.id, reason }));
+            io.events.push(Event::Net(NetEvent::Closed { conn: conn.id, reason }));
         }
         self.end_relay(index, reason);
-        self.abort(index, tools);
+        self.abort(index, io);
     }
 
-    fn abort(&mut self, index: u32, tools: &mut Tools) {
+    fn abort(&mut self, index: u32, io: &mut IoContext) {
         let conn = self.conn(index);
         conn.state = State::Dead;
         let socket = conn.raw();
         if conn.recv_armed {
-            tools.driver.cancel(Token::new(Kind::Recv, index), socket);
+            io.driver.cancel(Token::new(Kind::Recv, index), socket);
         }
         if conn.send_armed {
-            tools.driver.cancel(Token::new(Kind::Send, index), socket);
+            io.driver.cancel(Token::new(Kind::Send, index), socket);
         }
         if conn.writable_armed {
-            tools.driver.cancel(Token::new(Kind::Writable, index), socket);
+            io.driver.cancel(Token::new(Kind::Writable, index), socket);
         }
         if conn.connect_armed {
-            tools.driver.cancel(Token::new(Kind::Connect, index), socket);
+            io.driver.cancel(Token::new(Kind::Connect, index), socket);
         }
-        self.remove_if_quiet(index, tools);
+        self.remove_if_quiet(index, io);
     }
 
-    fn remove_if_quiet(&mut self, index: u32, tools: &mut Tools) {
+    fn remove_if_quiet(&mut self, index: u32, io: &mut IoContext) {
         if !self.conn(index).is_armed() {
-            self.remove(index, tools);
+            self.remove(index, io);
         }
     }
 
-    fn remove(&mut self, index: u32, tools: &mut Tools) {
+    fn remove(&mut self, index: u32, io: &mut IoContext) {
         let Some(mut conn) = self.slots.try_remove(index as usize) else { return };
         assert!(!conn.is_armed(), "the kernel still works for this connection");
         if let Some(socket) = &conn.socket {
-            tools.driver.forget(socket.as_raw_fd());
-            tools.counters.syscall_count += 1; // Its close.
+            io.driver.forget(socket.as_raw_fd());
+            io.counters.syscall_count += 1; // Its close.
         }
-        conn.outbox.clear(&mut tools.pool);
+        conn.outbox.clear(&mut io.pool);
         if let Some(Relay::Executor(back)) = &conn.relay {
             self.executor_ends.remove(&(back.lane, back.proxy_conn));
         }
         if let Some(incoming) = conn.incoming {
-            tools.pool.release(incoming.buf);
+            io.pool.release(incoming.buf);
             self.discharge(incoming.charge);
         }
         self.live_count -= 1;

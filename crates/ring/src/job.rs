@@ -19,11 +19,11 @@
 use crate::allocate::{GiveBack, has_space, takes_space};
 use crate::config::FaultPoint;
 use crate::driver::{Kind, Op, Token, owned};
+use crate::io_context::IoContext;
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::path::ObjectPath;
 use crate::sums::{Chunk, READ_BYTES_MAX};
-use crate::tools::Tools;
 mod give_back;
 mod kind;
 mod moves;
@@ -131,7 +131,7 @@ impl Job {
         index: u32,
         result: Option<Result<u32, Errno>>,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         let token = Token::new(Kind::Job, index);
         if result.is_some() {
@@ -140,70 +140,68 @@ impl Job {
         let outcome = match result {
             None => Ok(0),
             Some(Err(INTERRUPTED)) if self.step != Step::Begin => {
-                return self.again(token, objects, tools);
+                return self.again(token, objects, io);
             }
             Some(result) => result,
         };
         match self.step {
-            Step::Begin => self.begin(token, objects, tools),
-            Step::Open | Step::Create => self.on_open(outcome, token, objects, tools),
-            Step::OpenDirect => self.on_open_direct(outcome, token, objects, tools),
+            Step::Begin => self.begin(token, objects, io),
+            Step::Open | Step::Create => self.on_open(outcome, token, objects, io),
+            Step::OpenDirect => self.on_open_direct(outcome, token, objects, io),
             Step::MakeDir(level) => match outcome {
-                Ok(_) | Err(EXISTS) if level == 0 => {
-                    self.go(Step::MakeDir(1), token, objects, tools)
-                }
-                Ok(_) | Err(EXISTS) => self.go(Step::Create, token, objects, tools),
-                Err(errno) => self.fail(errno, objects, tools),
+                Ok(_) | Err(EXISTS) if level == 0 => self.go(Step::MakeDir(1), token, objects, io),
+                Ok(_) | Err(EXISTS) => self.go(Step::Create, token, objects, io),
+                Err(errno) => self.fail(errno, objects, io),
             },
-            Step::Move => self.on_moved(outcome, token, objects, tools),
+            Step::Move => self.on_moved(outcome, token, objects, io),
             Step::Shorten | Step::Punch => match outcome {
-                Ok(_) => self.punch_next(token, objects, tools),
-                Err(errno) => self.end_give_back(Err(errno), objects, tools),
+                Ok(_) => self.punch_next(token, objects, io),
+                Err(errno) => self.end_give_back(Err(errno), objects, io),
             },
             Step::Sync => match outcome {
-                Ok(_) if objects.names_follow_files => self.done(tools),
-                Ok(_) if objects.slot(self.object_index).entry_durable => self.done(tools),
-                Ok(_) => self.go(Step::OpenDir(2), token, objects, tools),
-                Err(errno) => self.fail(errno, objects, tools),
+                Ok(_) if objects.names_follow_files => self.done(io),
+                Ok(_) if objects.slot(self.object_index).entry_durable => self.done(io),
+                Ok(_) => self.go(Step::OpenDir(2), token, objects, io),
+                Err(errno) => self.fail(errno, objects, io),
             },
             Step::Unlink => match outcome {
                 Ok(_) | Err(NOT_FOUND) if objects.names_follow_files => {
                     self.step = Step::Follow;
                     self.leads = objects.join_removals(index);
-                    self.leads && self.go(Step::OpenDir(2), token, objects, tools)
+                    self.leads && self.go(Step::OpenDir(2), token, objects, io)
                 }
-                Ok(_) | Err(NOT_FOUND) => self.go(Step::OpenDir(2), token, objects, tools),
-                Err(errno) => self.fail(errno, objects, tools),
+                Ok(_) | Err(NOT_FOUND) => self.go(Step::OpenDir(2), token, objects, io),
+                Err(errno) => self.fail(errno, objects, io),
             },
             Step::Follow if result.is_none() => {
                 self.leads = true;
-                self.go(Step::OpenDir(2), token, objects, tools)
+                self.go(Step::OpenDir(2), token, objects, io)
             }
             Step::Follow => match outcome {
-                Ok(_) => self.done(tools),
-                Err(errno) => self.fail(errno, objects, tools),
+                Ok(_) => self.done(io),
+                Err(errno) => self.fail(errno, objects, io),
             },
-            Step::OpenDir(level) => self.on_dir(outcome, level, token, objects, tools),
-            Step::SyncDir(level) => self.on_dir_synced(outcome, level, token, objects, tools),
+            Step::OpenDir(level) => self.on_dir(outcome, level, token, objects, io),
+            Step::SyncDir(level) => self.on_dir_synced(outcome, level, token, objects, io),
         }
     }
 
-    fn begin(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+    fn begin(&mut self, token: Token, objects: &mut Objects, io: &mut IoContext) -> bool {
         if let JobKind::Remove { .. } = self.kind {
             // Closed first: then the kernel frees the blocks in the unlink, off this thread.
-            objects.slot(self.object_index).file.count_close(tools);
+            objects.slot(self.object_index).file.count_close(io);
             objects.slot(self.object_index).file = FileState::Unknown;
             objects.slot(self.object_index).entry_durable = false;
-            return self.go(Step::Unlink, token, objects, tools);
+            return self.go(Step::Unlink, token, objects, io);
         }
         match objects.slot(self.object_index).file {
-            FileState::Open { .. } => self.work(token, objects, tools),
+            FileState::Open { .. } => self.work(token, objects, io),
             FileState::Unknown | FileState::Opening => {
                 objects.slot(self.object_index).file = FileState::Opening;
                 // An object that is not open and written from its beginning is usually new.
                 let is_new = matches!(self.kind, JobKind::Write { offset: 0, .. });
                 let step = if is_new { Step::Create } else { Step::Open };
-                self.go(step, token, objects, tools)
+                self.go(step, token, objects, io)
             }
         }
     }
@@ -213,25 +211,25 @@ impl Job {
         outcome: Result<u32, Errno>,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         match outcome {
             Ok(file) => {
                 self.opened = Some(owned(file));
                 if objects.direct {
-                    return self.go(Step::OpenDirect, token, objects, tools);
+                    return self.go(Step::OpenDirect, token, objects, io);
                 }
-                self.on_open_direct(Err(NOT_FOUND), token, objects, tools)
+                self.on_open_direct(Err(NOT_FOUND), token, objects, io)
             }
             Err(NOT_FOUND) if self.kind.creates() && self.step == Step::Open => {
-                self.go(Step::Create, token, objects, tools)
+                self.go(Step::Create, token, objects, io)
             }
             // The directories are missing; they are made once.
             Err(NOT_FOUND) if self.kind.creates() && self.dir_path[0] == 0 => {
-                self.go(Step::MakeDir(0), token, objects, tools)
+                self.go(Step::MakeDir(0), token, objects, io)
             }
-            Err(NOT_FOUND) if !self.kind.creates() => self.absent(objects, tools),
-            Err(errno) => self.fail(errno, objects, tools),
+            Err(NOT_FOUND) if !self.kind.creates() => self.absent(objects, io),
+            Err(errno) => self.fail(errno, objects, io),
         }
     }
 
@@ -242,109 +240,109 @@ impl Job {
         outcome: Result<u32, Errno>,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         let Some(file) = self.opened.take() else { panic!("it was opened before") };
         let (file, direct) = (Arc::new(file), outcome.ok().map(owned));
         objects.slot(self.object_index).file = FileState::Open { file, direct };
-        self.work(token, objects, tools)
+        self.work(token, objects, io)
     }
 
     /// The file is open.
-    fn work(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+    fn work(&mut self, token: Token, objects: &mut Objects, io: &mut IoContext) -> bool {
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
                 let space_bytes = read_bytes as usize;
-                if self.lacks((offset, space_bytes), objects, tools) {
-                    return self.on_missed(token, objects, tools);
+                if self.lacks((offset, space_bytes), objects, io) {
+                    return self.on_missed(token, objects, io);
                 }
-                if !tools.pool.has_space(space_bytes) {
+                if !io.pool.has_space(space_bytes) {
                     self.step = Step::Begin;
                     objects.starve(token.index);
                     return false;
                 }
-                self.buf = self.take_file_range(offset, space_bytes, objects, tools);
+                self.buf = self.take_file_range(offset, space_bytes, objects, io);
                 if self.buf.is_some() {
-                    return self.done(tools);
+                    return self.done(io);
                 }
-                self.buf = tools.pool.take(space_bytes);
-                self.go(Step::Move, token, objects, tools)
+                self.buf = io.pool.take(space_bytes);
+                self.go(Step::Move, token, objects, io)
             }
             JobKind::Part { part, offset, read_bytes, .. } => {
-                if self.lacks((offset, read_bytes as usize), objects, tools) {
-                    return self.on_missed(token, objects, tools);
+                if self.lacks((offset, read_bytes as usize), objects, io) {
+                    return self.on_missed(token, objects, io);
                 }
-                if tools.list_buf(part).is_none() {
+                if io.list_buf(part).is_none() {
                     self.step = Step::Begin;
                     objects.starve(token.index);
                     return false;
                 }
-                self.go(Step::Move, token, objects, tools)
+                self.go(Step::Move, token, objects, io)
             }
             JobKind::Sum { sums, .. } => {
-                if !tools.pool.has_space(READ_BYTES_MAX) {
+                if !io.pool.has_space(READ_BYTES_MAX) {
                     self.step = Step::Begin;
                     objects.starve(token.index);
                     return false;
                 }
-                self.buf = tools.pool.take(READ_BYTES_MAX);
-                self.chunk = tools.sum_jobs.next(sums);
-                self.read_chunk(token, objects, tools)
+                self.buf = io.pool.take(READ_BYTES_MAX);
+                self.chunk = io.sum_jobs.next(sums);
+                self.read_chunk(token, objects, io)
             }
             JobKind::Write { offset, bulk, .. } => {
                 let end = offset.saturating_add(u64::from(bulk.bulk_bytes));
-                self.load_file_ranges(offset..end, objects, tools);
-                self.go(Step::Move, token, objects, tools)
+                self.load_file_ranges(offset..end, objects, io);
+                self.go(Step::Move, token, objects, io)
             }
-            JobKind::Truncate { size_bytes, .. } if !tools.driver.truncates() => {
-                self.load_file_ranges(size_bytes..u64::MAX, objects, tools);
-                tools.counters.syscall_count += 1;
+            JobKind::Truncate { size_bytes, .. } if !io.driver.truncates() => {
+                self.load_file_ranges(size_bytes..u64::MAX, objects, io);
+                io.counters.syscall_count += 1;
                 let result =
                     borrowed(objects, self.object_index, |file| ftruncate(file, size_bytes));
                 match result {
-                    Ok(()) => self.done(tools),
-                    Err(errno) => self.fail(errno, objects, tools),
+                    Ok(()) => self.done(io),
+                    Err(errno) => self.fail(errno, objects, io),
                 }
             }
             JobKind::Truncate { size_bytes, .. } => {
-                self.load_file_ranges(size_bytes..u64::MAX, objects, tools);
-                self.go(Step::Move, token, objects, tools)
+                self.load_file_ranges(size_bytes..u64::MAX, objects, io);
+                self.go(Step::Move, token, objects, io)
             }
             JobKind::Allocate { offset, range_bytes, mode, .. } => {
-                if takes_space(mode) && !self.finds_space(range_bytes, objects, tools) {
-                    return self.fail(NO_SPACE, objects, tools);
+                if takes_space(mode) && !self.finds_space(range_bytes, objects, io) {
+                    return self.fail(NO_SPACE, objects, io);
                 }
-                self.load_file_ranges(offset..offset.saturating_add(range_bytes), objects, tools);
-                self.go(Step::Move, token, objects, tools)
+                self.load_file_ranges(offset..offset.saturating_add(range_bytes), objects, io);
+                self.go(Step::Move, token, objects, io)
             }
             JobKind::GiveBack { offset, range_bytes, size_bytes, .. } => {
                 let range = offset..offset.saturating_add(range_bytes);
-                self.load_file_ranges(range.clone(), objects, tools);
+                self.load_file_ranges(range.clone(), objects, io);
                 self.give_back = Some(GiveBack::new(range, size_bytes));
-                self.shorten(token, objects, tools)
+                self.shorten(token, objects, io)
             }
             JobKind::Seek { ticket, offset, hole } => {
-                tools.counters.syscall_count += 1;
+                io.counters.syscall_count += 1;
                 let seek_at = |file: BorrowedFd<'_>| seek_in(file, offset, hole);
                 let result = borrowed(objects, self.object_index, seek_at);
-                tools.events.push(Event::Object(ObjectEvent::Sought { ticket, result }));
+                io.events.push(Event::Object(ObjectEvent::Sought { ticket, result }));
                 true
             }
-            JobKind::Sync { .. } => self.go(Step::Sync, token, objects, tools),
+            JobKind::Sync { .. } => self.go(Step::Sync, token, objects, io),
             JobKind::Stat { ticket } => {
-                tools.counters.syscall_count += 1;
+                io.counters.syscall_count += 1;
                 let result = borrowed(objects, self.object_index, stat_of);
                 let result = result.map(Some);
-                tools.events.push(Event::Object(ObjectEvent::Stat { ticket, result }));
+                io.events.push(Event::Object(ObjectEvent::Stat { ticket, result }));
                 true
             }
-            JobKind::Remove { .. } => self.go(Step::Unlink, token, objects, tools),
+            JobKind::Remove { .. } => self.go(Step::Unlink, token, objects, io),
         }
     }
 
     /// Whether the unallocated part of a range may fit the free space; also reads the file's size.
-    fn finds_space(&mut self, range_bytes: u64, objects: &mut Objects, tools: &mut Tools) -> bool {
-        tools.counters.syscall_count += 2;
+    fn finds_space(&mut self, range_bytes: u64, objects: &mut Objects, io: &mut IoContext) -> bool {
+        io.counters.syscall_count += 2;
         let found = borrowed(objects, self.object_index, |file| {
             let found = stat_of(file)?;
             Ok((found, has_space(file, range_bytes.saturating_sub(found.allocated_bytes))?))
@@ -356,9 +354,9 @@ impl Job {
     }
 
     /// Loads file ranges of buffers that overlap the part of the file that is about to change.
-    fn load_file_ranges(&self, touched: Range<u64>, objects: &mut Objects, tools: &mut Tools) {
+    fn load_file_ranges(&self, touched: Range<u64>, objects: &mut Objects, io: &mut IoContext) {
         let object = objects.slot(self.object_index).object;
-        tools.counters.syscall_count += u64_of(tools.pool.load(object, &touched));
+        io.counters.syscall_count += u64_of(io.pool.load(object, &touched));
     }
 
     fn on_dir(
@@ -367,17 +365,17 @@ impl Job {
         level: u8,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         match outcome {
             Ok(dir) => {
-                tools.counters.syscall_count += 1; // Its close.
+                io.counters.syscall_count += 1; // Its close.
                 self.dir = Some(owned(dir));
-                self.go(Step::SyncDir(level), token, objects, tools)
+                self.go(Step::SyncDir(level), token, objects, io)
             }
             // The object never existed, so there is nothing to make durable.
-            Err(NOT_FOUND) if matches!(self.kind, JobKind::Remove { .. }) => self.done(tools),
-            Err(errno) => self.fail(errno, objects, tools),
+            Err(NOT_FOUND) if matches!(self.kind, JobKind::Remove { .. }) => self.done(io),
+            Err(errno) => self.fail(errno, objects, io),
         }
     }
 
@@ -387,37 +385,37 @@ impl Job {
         level: u8,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         self.synced = Some(outcome.map(|_| ()));
         if let Err(errno) = outcome {
-            return self.fail(errno, objects, tools);
+            return self.fail(errno, objects, io);
         }
         if matches!(self.kind, JobKind::Remove { .. }) {
-            return self.done(tools);
+            return self.done(io);
         }
         let known = objects.durable_dirs.contains(&self.path.dirs);
         if level > 0 && !known {
-            return self.go(Step::OpenDir(level - 1), token, objects, tools);
+            return self.go(Step::OpenDir(level - 1), token, objects, io);
         }
         objects.durable_dirs.insert(self.path.dirs);
         objects.slot(self.object_index).entry_durable = true;
-        self.done(tools)
+        self.done(io)
     }
 
     /// Repeats a step that a signal interrupted.
-    fn again(&mut self, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
-        self.go(self.step, token, objects, tools)
+    fn again(&mut self, token: Token, objects: &mut Objects, io: &mut IoContext) -> bool {
+        self.go(self.step, token, objects, io)
     }
 
     /// Starts a step.
-    fn go(&mut self, step: Step, token: Token, objects: &mut Objects, tools: &mut Tools) -> bool {
+    fn go(&mut self, step: Step, token: Token, objects: &mut Objects, io: &mut IoContext) -> bool {
         self.step = step;
         let file = objects.raw(self.object_index);
         let store = objects.dir.as_raw_fd();
         let path = self.path.bytes.as_ptr().cast();
         let (point, op) = match step {
-            Step::Begin => return self.begin(token, objects, tools),
+            Step::Begin => return self.begin(token, objects, io),
             Step::Shorten => {
                 let size_bytes = self.former_bytes();
                 (FaultPoint::ObjectTruncate, Op::Truncate { file, size_bytes })
@@ -444,7 +442,7 @@ impl Job {
                 let path = self.dir_path(usize::from(level));
                 (FaultPoint::ObjectOpen, Op::MakeDir { dir: store, path })
             }
-            Step::Move => self.move_op(objects, tools),
+            Step::Move => self.move_op(objects, io),
             Step::Sync => (FaultPoint::ObjectSync, Op::Sync { file, data_only: true }),
             Step::Unlink => (FaultPoint::ObjectRemove, Op::Remove { dir: store, path }),
             Step::OpenDir(level) => {
@@ -462,7 +460,7 @@ impl Job {
         };
         // SAFETY: paths and directory are in the boxed job, which lives until the completion; the
         // buffer is retained; the object and its file stay in their slot while a job runs.
-        unsafe { tools.queue_or_fail(point, token, op) };
+        unsafe { io.queue_or_fail(point, token, op) };
         false
     }
 
@@ -475,29 +473,29 @@ impl Job {
 
     // --- completion ------------------------------------------------------------------------------
 
-    fn done(&mut self, tools: &mut Tools) -> bool {
+    fn done(&mut self, io: &mut IoContext) -> bool {
         let event = match self.kind {
             JobKind::Read { ticket, .. } => {
-                Event::Object(ObjectEvent::Read { ticket, result: Ok(self.take_bulk(tools)) })
+                Event::Object(ObjectEvent::Read { ticket, result: Ok(self.take_bulk(io)) })
             }
             JobKind::Part { part, read_bytes, .. } => {
-                tools.end_part(part, read_bytes as usize, Ok(self.moved_bytes));
+                io.end_part(part, read_bytes as usize, Ok(self.moved_bytes));
                 return true;
             }
             JobKind::Sum { sums, .. } => {
                 if let Some(buf) = self.buf.take() {
-                    tools.pool.release(buf);
+                    io.pool.release(buf);
                 }
-                tools.end_sums(sums, Ok(()), self.missed);
+                io.end_sums(sums, Ok(()), self.missed);
                 return true;
             }
             JobKind::Write { ticket, offset, bulk, block_bytes } if block_bytes > 0 => {
-                tools.written_sums((ticket, offset), bulk, block_bytes);
-                tools.pool.release(bulk.buf);
+                io.written_sums((ticket, offset), bulk, block_bytes);
+                io.pool.release(bulk.buf);
                 return true;
             }
             JobKind::Write { ticket, bulk, .. } => {
-                tools.pool.release(bulk.buf);
+                io.pool.release(bulk.buf);
                 Event::Object(ObjectEvent::Done { ticket, result: Ok(()) })
             }
             JobKind::Truncate { ticket, .. }
@@ -514,14 +512,14 @@ impl Job {
                 Event::Object(ObjectEvent::Stat { ticket, result: Ok(None) })
             }
         };
-        tools.events.push(event);
+        io.events.push(event);
         true
     }
 
-    fn take_bulk(&mut self, tools: &mut Tools) -> Option<Bulk> {
+    fn take_bulk(&mut self, io: &mut IoContext) -> Option<Bulk> {
         let buf = self.buf.take()?;
         if self.moved_bytes == 0 {
-            tools.pool.release(buf);
+            io.pool.release(buf);
             return None;
         }
         let bulk_bytes = u32_of(self.moved_bytes);
@@ -529,29 +527,29 @@ impl Job {
     }
 
     /// The object does not exist, which is an error only for jobs that create it.
-    fn absent(&mut self, objects: &mut Objects, tools: &mut Tools) -> bool {
+    fn absent(&mut self, objects: &mut Objects, io: &mut IoContext) -> bool {
         objects.slot(self.object_index).file = FileState::Unknown;
-        self.done(tools)
+        self.done(io)
     }
 
-    fn fail(&mut self, errno: Errno, objects: &mut Objects, tools: &mut Tools) -> bool {
+    fn fail(&mut self, errno: Errno, objects: &mut Objects, io: &mut IoContext) -> bool {
         let slot = objects.slot(self.object_index);
         if matches!(slot.file, FileState::Opening) {
             slot.file = FileState::Unknown;
         }
         if let Some(buf) = self.buf.take() {
-            tools.pool.release(buf);
+            io.pool.release(buf);
         }
         let event = match self.kind {
             JobKind::Read { ticket, .. } => {
                 Event::Object(ObjectEvent::Read { ticket, result: Err(errno) })
             }
             JobKind::Part { part, read_bytes, .. } => {
-                tools.end_part(part, read_bytes as usize, Err(errno));
+                io.end_part(part, read_bytes as usize, Err(errno));
                 return true;
             }
             JobKind::Sum { sums, .. } => {
-                tools.end_sums(sums, Err(errno), self.missed);
+                io.end_sums(sums, Err(errno), self.missed);
                 return true;
             }
             JobKind::Stat { ticket } => {
@@ -561,11 +559,11 @@ impl Job {
                 Event::Object(ObjectEvent::Sought { ticket, result: Err(errno) })
             }
             JobKind::Write { ticket, bulk, block_bytes: 1.., .. } => {
-                tools.pool.release(bulk.buf);
+                io.pool.release(bulk.buf);
                 Event::Object(ObjectEvent::Written { ticket, result: Err(errno) })
             }
             JobKind::Write { ticket, bulk, .. } => {
-                tools.pool.release(bulk.buf);
+                io.pool.release(bulk.buf);
                 Event::Object(ObjectEvent::Done { ticket, result: Err(errno) })
             }
             JobKind::Truncate { ticket, .. }
@@ -576,7 +574,7 @@ impl Job {
                 Event::Object(ObjectEvent::Done { ticket, result: Err(errno) })
             }
         };
-        tools.events.push(event);
+        io.events.push(event);
         true
     }
 }

@@ -6,9 +6,9 @@
 
 use crate::abi::IOC_CLONE;
 use crate::driver::DriverKind;
+use crate::io_context::IoContext;
 use crate::kernel_classic::Classic;
 use crate::kernel_queue::Queues;
-use crate::tools::Tools;
 use interface::{Bulk, Event, KernelEvent, KernelSlot, LogLevel, Span};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
@@ -150,9 +150,9 @@ impl Kernel {
     }
 
     /// Registers this lane's queues, after the kernel has agreed to them in INIT.
-    pub(crate) fn register(&mut self, tools: &mut Tools) {
+    pub(crate) fn register(&mut self, io: &mut IoContext) {
         if let Some(queues) = &mut self.queues {
-            queues.register(tools);
+            queues.register(io);
         }
     }
 
@@ -162,9 +162,9 @@ impl Kernel {
     }
 
     /// Waits for requests on `/dev/fuse`.
-    pub(crate) fn arm(&mut self, tools: &mut Tools) {
+    pub(crate) fn arm(&mut self, io: &mut IoContext) {
         if let Some(classic) = self.classic.as_mut().filter(|_| !self.ended) {
-            classic.arm(tools);
+            classic.arm(io);
         }
     }
 
@@ -176,11 +176,11 @@ impl Kernel {
     }
 
     /// Reads a bounded number of requests.
-    pub(crate) fn read(&mut self, tools: &mut Tools) {
+    pub(crate) fn read(&mut self, io: &mut IoContext) {
         if let Some(classic) = self.classic.as_mut().filter(|_| !self.ended)
-            && classic.read(tools) == Life::Over
+            && classic.read(io) == Life::Over
         {
-            self.end(tools);
+            self.end(io);
         }
     }
 
@@ -194,46 +194,46 @@ impl Kernel {
         &mut self,
         index: u32,
         result: Result<u32, interface::Errno>,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> Option<(LogLevel, String)> {
         let queues = self.queues.as_mut()?;
-        let (life, line) = queues.on_entry(index, result, tools);
+        let (life, line) = queues.on_entry(index, result, io);
         if life == Life::Over {
-            self.end(tools);
+            self.end(io);
         }
         line.map(|line| (LogLevel::Alarm, line))
     }
 
     /// Replies to a request.
-    pub(crate) fn reply(&mut self, answer: Answer, tools: &mut Tools) {
+    pub(crate) fn reply(&mut self, answer: Answer, io: &mut IoContext) {
         let KernelSlot(slot) = answer.slot;
         if slot & QUEUE_SLOT != 0 {
             let Some(queues) = &mut self.queues else { panic!("slot {slot} is of no queue") };
-            queues.reply(slot & !QUEUE_SLOT, answer, tools);
+            queues.reply(slot & !QUEUE_SLOT, answer, io);
             return;
         }
         let Some(classic) = &mut self.classic else { panic!("slot {slot} is of no device") };
-        let replied = classic.reply(slot, answer, tools);
+        let replied = classic.reply(slot, answer, io);
         if replied.life == Life::Over {
-            self.end(tools);
+            self.end(io);
         } else if replied.opened {
             self.opened = true;
         }
     }
 
     /// Sends replies that waited until their entry's data were released.
-    pub(crate) fn flush(&mut self, freed: bool, tools: &mut Tools) {
+    pub(crate) fn flush(&mut self, freed: bool, io: &mut IoContext) {
         if let Some(classic) = self.classic.as_mut().filter(|_| freed) {
             classic.feed();
         }
         if let Some(queues) = &mut self.queues {
-            queues.flush(tools);
+            queues.flush(io);
         }
     }
 
-    fn end(&mut self, tools: &mut Tools) {
+    fn end(&mut self, io: &mut IoContext) {
         if !std::mem::replace(&mut self.ended, true) {
-            tools.events.push(Event::Kernel(KernelEvent::Unmounted));
+            io.events.push(Event::Kernel(KernelEvent::Unmounted));
         }
     }
 }

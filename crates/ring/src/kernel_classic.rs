@@ -8,9 +8,9 @@ use crate::abi::{
 };
 use crate::buffer::BUFFER_BYTES_MAX;
 use crate::driver::{Kind, Op, Token};
+use crate::io_context::IoContext;
 use crate::kernel::{Answer, Life};
 use crate::number::u32_of;
-use crate::tools::Tools;
 use interface::{BufId, Bulk, Event, KernelEvent, KernelSlot, NO_MAC};
 use rustix::io::Errno;
 use slab::Slab;
@@ -60,14 +60,14 @@ impl Classic {
         }
     }
 
-    pub(crate) fn arm(&mut self, tools: &mut Tools) {
+    pub(crate) fn arm(&mut self, io: &mut IoContext) {
         if self.armed || self.readable {
             return;
         }
         self.armed = true;
         let op = Op::Readable { file: self.device.as_raw_fd() };
         // SAFETY: names no memory; the device lives as long as the ring.
-        unsafe { tools.driver.queue(Token::new(Kind::KernelReadable, 0), op) };
+        unsafe { io.driver.queue(Token::new(Kind::KernelReadable, 0), op) };
     }
 
     pub(crate) const fn on_readable(&mut self) {
@@ -85,22 +85,22 @@ impl Classic {
     }
 
     /// Reads requests until there are none.
-    pub(crate) fn read(&mut self, tools: &mut Tools) -> Life {
+    pub(crate) fn read(&mut self, io: &mut IoContext) -> Life {
         if !self.readable {
             return Life::On;
         }
         for _ in 0..READ_COUNT_MAX {
             if self.buf.is_none() {
-                self.buf = tools.pool.take(BUFFER_BYTES_MAX);
+                self.buf = io.pool.take(BUFFER_BYTES_MAX);
             }
             let Some(buf) = self.buf else {
                 self.starved = true;
                 return Life::On;
             };
-            let space = tools.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
-            tools.counters.syscall_count += 1;
+            let space = io.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
+            io.counters.syscall_count += 1;
             match rustix::io::read(&self.device, space) {
-                Ok(request_bytes) => self.take(buf, request_bytes, tools),
+                Ok(request_bytes) => self.take(buf, request_bytes, io),
                 Err(Errno::AGAIN) => {
                     self.readable = false;
                     return Life::On;
@@ -113,17 +113,13 @@ impl Classic {
         Life::On
     }
 
-    fn take(&mut self, buf: BufId, request_bytes: usize, tools: &mut Tools) {
-        let request = tools.pool.bytes(buf, 0, request_bytes);
+    fn take(&mut self, buf: BufId, request_bytes: usize, io: &mut IoContext) {
+        let request = io.pool.bytes(buf, 0, request_bytes);
         let Some(header) = InHeader::read(request) else { return };
-        tools.counters.kernel_request_count += 1;
+        io.counters.kernel_request_count += 1;
         if header.is_unanswered() {
-            let request = tools.arena.put(request);
-            tools.events.push(Event::Kernel(KernelEvent::Request {
-                slot: None,
-                request,
-                bulk: None,
-            }));
+            let request = io.arena.put(request);
+            io.events.push(Event::Kernel(KernelEvent::Request { slot: None, request, bulk: None }));
             return;
         }
         let args_bytes = IN_HEADER_BYTES + WRITE_IN_BYTES;
@@ -134,14 +130,14 @@ impl Classic {
             let (start, bulk_bytes) = (u32_of(args_bytes), u32_of(data.len()));
             Bulk { buf, start, bulk_bytes, crc32c: None, mac: NO_MAC }
         });
-        let request = tools.arena.put(&request[..small_bytes]);
+        let request = io.arena.put(&request[..small_bytes]);
         let retained = if has_data { self.buf.take() } else { None };
         let slot = u32_of(self.slots.insert(Slot {
             unique: header.unique,
             is_init: header.opcode == OP_INIT,
             buf: retained,
         }));
-        tools.events.push(Event::Kernel(KernelEvent::Request {
+        io.events.push(Event::Kernel(KernelEvent::Request {
             slot: Some(KernelSlot(slot)),
             request,
             bulk,
@@ -149,18 +145,18 @@ impl Classic {
     }
 
     /// Writes a reply.
-    pub(crate) fn reply(&mut self, index: u32, answer: Answer, tools: &mut Tools) -> Replied {
+    pub(crate) fn reply(&mut self, index: u32, answer: Answer, io: &mut IoContext) -> Replied {
         // A request is answered once.
         let Slot { unique, is_init, buf } = self.slots.remove(index as usize);
         let ok = answer.status == Status::Ok;
-        let payload = if ok { tools.arena.get(answer.payload) } else { &[] };
-        let data = answer.bulk.filter(|_| ok).map_or(&[][..], |bulk| tools.bulk_bytes(bulk));
+        let payload = if ok { io.arena.get(answer.payload) } else { &[] };
+        let data = answer.bulk.filter(|_| ok).map_or(&[][..], |bulk| io.bulk_bytes(bulk));
         let header = out_header(unique, answer.status, u32_of(payload.len() + data.len()));
         let pieces = [IoSlice::new(&header), IoSlice::new(payload), IoSlice::new(data)];
         let written = rustix::io::writev(&self.device, &pieces);
-        tools.counters.syscall_count += 1;
+        io.counters.syscall_count += 1;
         if let Some(buf) = buf {
-            tools.pool.release(buf);
+            io.pool.release(buf);
         }
         let life = match written {
             // NOENT: the request no longer exists; its process was killed. INVAL: the reply was

@@ -15,9 +15,9 @@ use crate::abi::{
     KERNEL_DATA_BYTES_MAX, OP_WRITE, OUT_HEADER_BYTES, command_body, out_header,
 };
 use crate::driver::{Kind, Op, Token};
+use crate::io_context::IoContext;
 use crate::kernel::{Answer, Life, QUEUE_SLOT};
 use crate::number::{u32_of, usize_of};
-use crate::tools::Tools;
 use interface::{BufId, Bulk, Errno, Event, KernelEvent, KernelSlot, NO_MAC};
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::Status;
@@ -63,20 +63,20 @@ impl Queues {
     }
 
     /// Registers all entries of all queues with the kernel.
-    pub(crate) fn register(&mut self, tools: &mut Tools) {
+    pub(crate) fn register(&mut self, io: &mut IoContext) {
         if !self.entries.is_empty() {
             return;
         }
         for queue in self.cores.clone() {
             for _ in 0..self.depth {
-                let entry = Entry::new(queue, tools);
+                let entry = Entry::new(queue, io);
                 self.entries.push(entry);
-                self.fetch(self.entries.len() - 1, COMMAND_REGISTER, 0, tools);
+                self.fetch(self.entries.len() - 1, COMMAND_REGISTER, 0, io);
             }
         }
     }
 
-    fn fetch(&mut self, index: usize, command: u32, commit_id: u64, tools: &mut Tools) {
+    fn fetch(&mut self, index: usize, command: u32, commit_id: u64, io: &mut IoContext) {
         let entry = &mut self.entries[index];
         entry.state = EntryState::Fetching { registered: command != COMMAND_REGISTER };
         let op = Op::Kernel {
@@ -87,7 +87,7 @@ impl Queues {
         };
         // SAFETY: header and payload are pinned for the ring's life, the iovecs are boxed in the
         // entry, and nothing touches them while the state is `Fetching`.
-        unsafe { tools.driver.queue(Token::new(Kind::KernelEntry, u32_of(index)), op) };
+        unsafe { io.driver.queue(Token::new(Kind::KernelEntry, u32_of(index)), op) };
     }
 
     /// An entry's command has completed: with a request, or because the mount ended.
@@ -95,7 +95,7 @@ impl Queues {
         &mut self,
         index: u32,
         result: Result<u32, Errno>,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> (Life, Option<String>) {
         let index = index as usize;
         let entry = &mut self.entries[index];
@@ -104,11 +104,11 @@ impl Queues {
         };
         match result {
             Ok(_) => {
-                self.take(index, tools);
+                self.take(index, io);
                 (Life::On, None)
             }
             Err(AGAIN | INTERRUPTED) if !registered => {
-                self.fetch(index, COMMAND_REGISTER, 0, tools);
+                self.fetch(index, COMMAND_REGISTER, 0, io);
                 (Life::On, None)
             }
             Err(NOT_CONNECTED | ABORTED | CANCELLED) => {
@@ -128,18 +128,18 @@ impl Queues {
         }
     }
 
-    fn take(&mut self, index: usize, tools: &mut Tools) {
+    fn take(&mut self, index: usize, io: &mut IoContext) {
         let Self { entries, .. } = self;
         let entry = &mut entries[index];
-        let (commit_id, payload_bytes) = entry.read_trailer(tools);
-        let header = tools.pool.bytes(entry.header, 0, 256);
+        let (commit_id, payload_bytes) = entry.read_trailer(io);
+        let header = io.pool.bytes(entry.header, 0, 256);
         let Some(in_header) = InHeader::read(header) else { panic!("256 bytes hold a header") };
         let args_bytes = (in_header.request_bytes as usize)
             .saturating_sub(IN_HEADER_BYTES + payload_bytes)
             .min(128);
         let has_data = in_header.opcode == OP_WRITE && payload_bytes > 0;
-        let payload = tools.pool.bytes(entry.payload, 0, payload_bytes);
-        let request = tools.arena.write(|out| {
+        let payload = io.pool.bytes(entry.payload, 0, payload_bytes);
+        let request = io.arena.write(|out| {
             out.extend_from_slice(&header[..IN_HEADER_BYTES]);
             out.extend_from_slice(&header[128..128 + args_bytes]);
             if !has_data {
@@ -154,25 +154,25 @@ impl Queues {
             mac: NO_MAC,
         });
         entry.state = EntryState::Taken { unique: in_header.unique, commit_id };
-        tools.counters.kernel_request_count += 1;
+        io.counters.kernel_request_count += 1;
         let slot = Some(KernelSlot(QUEUE_SLOT | u32_of(index)));
-        tools.events.push(Event::Kernel(KernelEvent::Request { slot, request, bulk }));
+        io.events.push(Event::Kernel(KernelEvent::Request { slot, request, bulk }));
     }
 
     /// Replies to a request.
-    pub(crate) fn reply(&mut self, index: u32, answer: Answer, tools: &mut Tools) {
+    pub(crate) fn reply(&mut self, index: u32, answer: Answer, io: &mut IoContext) {
         let index = index as usize;
         let entry = &mut self.entries[index];
         let EntryState::Taken { unique, commit_id } = entry.state else {
             panic!("a request is answered once")
         };
         let ok = answer.status == Status::Ok;
-        let payload = if ok { tools.arena.get(answer.payload) } else { &[] };
-        if tools.pool.refs_count(entry.payload) > 1 {
+        let payload = if ok { io.arena.get(answer.payload) } else { &[] };
+        if io.pool.refs_count(entry.payload) > 1 {
             // An interrupted WRITE is answered while its data are still being sent to the server.
             let mut late = payload.to_vec();
             if let Some(bulk) = answer.bulk.filter(|_| ok) {
-                late.extend_from_slice(tools.bulk_bytes(bulk));
+                late.extend_from_slice(io.bulk_bytes(bulk));
             }
             let status = answer.status;
             entry.state = EntryState::Late { unique, commit_id, status, payload: late };
@@ -183,30 +183,30 @@ impl Queues {
         let data_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes as usize);
         let payload_bytes = payload.len() + data_bytes;
         assert!(payload_bytes <= KERNEL_DATA_BYTES_MAX, "an answer fits its entry");
-        let to = tools.pool.bytes_mut(entry.payload, 0, payload_bytes);
-        let small = tools.arena.get(answer.payload);
+        let to = io.pool.bytes_mut(entry.payload, 0, payload_bytes);
+        let small = io.arena.get(answer.payload);
         let small_bytes = payload_bytes - data_bytes;
         to[..small_bytes].copy_from_slice(&small[..small_bytes]);
         if let Some(bulk) = bulk {
-            let from = tools.pool.at(bulk.buf, bulk.start as usize, data_bytes);
-            let to = tools.pool.at(entry.payload, small_bytes, data_bytes);
+            let from = io.pool.at(bulk.buf, bulk.start as usize, data_bytes);
+            let to = io.pool.at(entry.payload, small_bytes, data_bytes);
             assert!(bulk.buf != entry.payload, "an answer's data lie elsewhere");
             // SAFETY: both pieces were checked to lie within their buffers, which are distinct; the
             // entry is ours until it is fetched again, and nothing writes the bulk's bytes.
             unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, data_bytes) };
         }
-        entry.write_header(unique, answer.status, payload_bytes, tools);
-        self.fetch(index, COMMAND_COMMIT_AND_FETCH, commit_id, tools);
+        entry.write_header(unique, answer.status, payload_bytes, io);
+        self.fetch(index, COMMAND_COMMIT_AND_FETCH, commit_id, io);
     }
 
     /// Commits replies whose entries are no longer referenced.
-    pub(crate) fn flush(&mut self, tools: &mut Tools) {
+    pub(crate) fn flush(&mut self, io: &mut IoContext) {
         if self.late_count == 0 {
             return;
         }
         for index in 0..self.entries.len() {
             let entry = &mut self.entries[index];
-            if tools.pool.refs_count(entry.payload) > 1 {
+            if io.pool.refs_count(entry.payload) > 1 {
                 continue;
             }
             let EntryState::Late { unique, commit_id, status, payload } = &mut entry.state else {
@@ -214,21 +214,21 @@ impl Queues {
             };
             let (unique, commit_id, status) = (*unique, *commit_id, *status);
             let payload = std::mem::take(payload);
-            tools.pool.bytes_mut(entry.payload, 0, payload.len()).copy_from_slice(&payload);
-            entry.write_header(unique, status, payload.len(), tools);
+            io.pool.bytes_mut(entry.payload, 0, payload.len()).copy_from_slice(&payload);
+            entry.write_header(unique, status, payload.len(), io);
             self.late_count -= 1;
-            self.fetch(index, COMMAND_COMMIT_AND_FETCH, commit_id, tools);
+            self.fetch(index, COMMAND_COMMIT_AND_FETCH, commit_id, io);
         }
     }
 }
 
 impl Entry {
-    fn new(queue: u16, tools: &mut Tools) -> Self {
+    fn new(queue: u16, io: &mut IoContext) -> Self {
         let header_bytes = size_of::<EntryHeader>();
-        let header = tools.pool.pin(header_bytes);
-        let payload = tools.pool.pin(KERNEL_DATA_BYTES_MAX);
+        let header = io.pool.pin(header_bytes);
+        let payload = io.pool.pin(KERNEL_DATA_BYTES_MAX);
         let iovec = |buf, piece_bytes| libc::iovec {
-            iov_base: tools.pool.at(buf, 0, piece_bytes).cast(),
+            iov_base: io.pool.at(buf, 0, piece_bytes).cast(),
             iov_len: piece_bytes,
         };
         let iovecs = Box::new([iovec(header, header_bytes), iovec(payload, KERNEL_DATA_BYTES_MAX)]);
@@ -237,10 +237,10 @@ impl Entry {
     }
 
     /// `commit_id` and `payload_sz`.
-    fn read_trailer(&self, tools: &Tools) -> (u64, usize) {
+    fn read_trailer(&self, io: &IoContext) -> (u64, usize) {
         const COMMIT_ID_OFFSET: usize = std::mem::offset_of!(EntryHeader, commit_id);
         const PAYLOAD_OFFSET: usize = std::mem::offset_of!(EntryHeader, payload_bytes);
-        let header = tools.pool.bytes(self.header, 0, size_of::<EntryHeader>());
+        let header = io.pool.bytes(self.header, 0, size_of::<EntryHeader>());
         let mut commit_id = [0; 8];
         commit_id.copy_from_slice(&header[COMMIT_ID_OFFSET..COMMIT_ID_OFFSET + 8]);
         let mut payload_bytes = [0; 4];
@@ -250,10 +250,10 @@ impl Entry {
         (u64::from_ne_bytes(commit_id), payload_bytes)
     }
 
-    fn write_header(&self, unique: u64, status: Status, payload_bytes: usize, tools: &mut Tools) {
+    fn write_header(&self, unique: u64, status: Status, payload_bytes: usize, io: &mut IoContext) {
         const PAYLOAD_OFFSET: usize = std::mem::offset_of!(EntryHeader, payload_bytes);
         let payload_bytes = u32_of(payload_bytes);
-        let header = tools.pool.bytes_mut(self.header, 0, size_of::<EntryHeader>());
+        let header = io.pool.bytes_mut(self.header, 0, size_of::<EntryHeader>());
         let out = out_header(unique, status, payload_bytes);
         header[..OUT_HEADER_BYTES].copy_from_slice(&out);
         header[PAYLOAD_OFFSET..PAYLOAD_OFFSET + 4].copy_from_slice(&payload_bytes.to_ne_bytes());

@@ -30,6 +30,7 @@ pub mod forbidden;
 mod framing;
 pub mod handoff;
 mod inspect;
+mod io_context;
 mod job;
 mod kernel;
 mod kernel_classic;
@@ -52,7 +53,6 @@ mod send;
 mod socket;
 mod spin;
 mod sums;
-mod tools;
 mod turn;
 mod usage;
 

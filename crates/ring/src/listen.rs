@@ -3,8 +3,8 @@
 //! Invariant: while the lane has a listener, an accept is in flight or scheduled.
 
 use crate::driver::{Completion, Kind, Op, Token, owned};
+use crate::io_context::IoContext;
 use crate::socket::tune_listener;
-use crate::tools::Tools;
 use interface::Mono;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -26,15 +26,15 @@ impl Listener {
     }
 
     /// Starts an accept, if it is due.
-    pub(crate) fn arm(&mut self, tools: &mut Tools) {
-        if self.armed || self.retry_at.is_some_and(|at| at > tools.now.mono) {
+    pub(crate) fn arm(&mut self, io: &mut IoContext) {
+        if self.armed || self.retry_at.is_some_and(|at| at > io.now.mono) {
             return;
         }
         self.armed = true;
         self.retry_at = None;
         let op = Op::AcceptMany { listener: self.socket.as_raw_fd() };
         // SAFETY: names no memory; the socket lives as long as the ring.
-        unsafe { tools.driver.queue(Token::new(Kind::Accept, 0), op) };
+        unsafe { io.driver.queue(Token::new(Kind::Accept, 0), op) };
     }
 
     /// Processes a completion; returns the accepted connection, if any.

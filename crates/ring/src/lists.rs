@@ -4,8 +4,8 @@
 //! buffer. Invariant: only the list's jobs use the buffer until the last of them is done; then its
 //! id is passed to the core, and every byte of it was read or is zero.
 
+use crate::io_context::IoContext;
 use crate::number::u32_of;
-use crate::tools::Tools;
 use interface::{BufId, Bulk, Errno, Event, NO_MAC, ObjectEvent, Ticket};
 use slab::Slab;
 
@@ -52,7 +52,7 @@ impl Lists {
     }
 }
 
-impl Tools {
+impl IoContext {
     /// The buffer of a piece's list; `None` while the pool has no space.
     pub(crate) fn list_buf(&mut self, part: Part) -> Option<BufId> {
         let list = self.lists.slot(part.list);

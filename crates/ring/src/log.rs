@@ -18,8 +18,8 @@
 use crate::config::{FaultPoint, LogFile};
 use crate::driver::{Kind, Op, Token};
 use crate::feed::{Feed, LogPosition};
+use crate::io_context::IoContext;
 use crate::number::{u32_of, u64_of};
-use crate::tools::Tools;
 use disk::{BatchHeader, Trailer, zero_piece_count};
 use interface::{Errno, Event, LogSpace, Mono, StoreEvent, Ticket};
 use std::cell::Cell;
@@ -85,7 +85,7 @@ struct Appending {
 
 impl Log {
     /// Takes the log over and requests the first reservation, which an event reports.
-    pub(crate) fn new(config: LogFile, tools: &mut Tools) -> Self {
+    pub(crate) fn new(config: LogFile, io: &mut IoContext) -> Self {
         let start_offset = config.start_offset;
         let mut log = Self {
             config,
@@ -107,7 +107,7 @@ impl Log {
             .map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let left_bytes = file_bytes.saturating_sub(start_offset);
         let first_bytes = if left_bytes > 0 { left_bytes } else { log.config.reserve_bytes };
-        log.reserve(first_bytes, tools);
+        log.reserve(first_bytes, io);
         log
     }
 
@@ -173,7 +173,7 @@ impl Log {
     }
 
     /// Announces the durable position to the applier.
-    fn announce(&self, tools: &mut Tools) {
+    fn announce(&self, io: &mut IoContext) {
         let Some(feed) = &self.config.feed else { return };
         let place = LogPosition { segment_no: self.segment_no, offset: self.end_offset };
         let mut woken = feed.announce(place);
@@ -181,7 +181,7 @@ impl Log {
         if self.end_offset > feed.file_bytes() / 2 {
             woken |= feed.request_segment();
         }
-        tools.counters.syscall_count += u64::from(woken);
+        io.counters.syscall_count += u64::from(woken);
     }
 
     /// Starts a batch.
@@ -200,7 +200,7 @@ impl Log {
     }
 
     /// Queues the rest of the batch in flight.
-    pub(crate) fn write(&mut self, tools: &mut Tools) {
+    pub(crate) fn write(&mut self, io: &mut IoContext) {
         let Some(Appending { written_bytes, .. }) = self.appending else { return };
         let waits = (written_bytes == 0 && !self.change_files()) || self.meets_zeros();
         if let Some(appending) = &mut self.appending {
@@ -214,11 +214,11 @@ impl Log {
         }
         let rest = &self.batch[written_bytes..];
         let token = Token::new(Kind::LogWrite, 0);
-        if tools.inject(FaultPoint::LogStall).is_some() {
+        if io.inject(FaultPoint::LogStall).is_some() {
             return;
         }
-        if tools.inject(FaultPoint::LogFreeze).is_some() {
-            return tools.driver.complete(token, Ok(u32_of(rest.len())));
+        if io.inject(FaultPoint::LogFreeze).is_some() {
+            return io.driver.complete(token, Ok(u32_of(rest.len())));
         }
         let op = Op::WriteDurable {
             file: self.config.file.as_raw_fd(),
@@ -227,7 +227,7 @@ impl Log {
             offset: self.end_offset + u64_of(written_bytes),
         };
         // SAFETY: the batch is not touched until the append has completed; the log outlives it.
-        unsafe { tools.queue_or_fail(FaultPoint::LogWrite, token, op) };
+        unsafe { io.queue_or_fail(FaultPoint::LogWrite, token, op) };
     }
 
     /// Writes the trailer, now that the batch's position is known.
@@ -250,39 +250,39 @@ impl Log {
     }
 
     /// A batch was written durably, or failed.
-    pub(crate) fn on_write(&mut self, result: Result<u32, Errno>, tools: &mut Tools) {
+    pub(crate) fn on_write(&mut self, result: Result<u32, Errno>, io: &mut IoContext) {
         let Some(appending) = self.appending.as_mut() else { return };
         let ticket = appending.ticket;
         let errno = match result {
             Ok(written_bytes) => {
                 appending.written_bytes += written_bytes as usize;
                 if appending.written_bytes == self.batch.len() {
-                    tools.inject(FaultPoint::LogWritten);
+                    io.inject(FaultPoint::LogWritten);
                     self.appending = None;
                     self.end_offset += u64_of(self.batch.len());
                     self.written_bytes += u64_of(self.batch.len());
                     self.reserved_offset = self.reserved_offset.max(self.end_offset);
                     self.zeroed_offset = self.zeroed_offset.max(self.end_offset);
-                    self.zero_ahead(tools);
-                    self.announce(tools);
-                    tools.events.push(Event::Store(StoreEvent::Logged {
+                    self.zero_ahead(io);
+                    self.announce(io);
+                    io.events.push(Event::Store(StoreEvent::Logged {
                         ticket,
                         result: Ok(self.space()),
                     }));
-                    self.reserve_ahead(tools);
+                    self.reserve_ahead(io);
                     return;
                 }
                 if written_bytes > 0 {
-                    return self.write(tools);
+                    return self.write(io);
                 }
                 IO
             }
-            Err(Errno(4)) => return self.write(tools),
+            Err(Errno(4)) => return self.write(io),
             Err(errno) => errno,
         };
         self.appending = None;
         self.broken = Some(errno);
-        tools.events.push(Event::Store(StoreEvent::Logged { ticket, result: Err(errno) }));
+        io.events.push(Event::Store(StoreEvent::Logged { ticket, result: Err(errno) }));
     }
 
     /// End of the batch in flight, or of the last one.
@@ -297,7 +297,7 @@ impl Log {
     }
 
     /// Writes the next zeros, if they are due.
-    fn zero_ahead(&mut self, tools: &mut Tools) {
+    fn zero_ahead(&mut self, io: &mut IoContext) {
         if self.zeroing != Zeroing::Idle || self.broken.is_some() || self.is_leaving() {
             return;
         }
@@ -316,11 +316,11 @@ impl Log {
         };
         let token = Token::new(Kind::LogZero, 0);
         // SAFETY: the zeros are static; the file lives as long as the log.
-        unsafe { tools.queue_or_fail(FaultPoint::LogReserve, token, op) };
+        unsafe { io.queue_or_fail(FaultPoint::LogReserve, token, op) };
     }
 
     /// Zeros were written, or failed.
-    pub(crate) fn on_zero(&mut self, result: Result<u32, Errno>, tools: &mut Tools) {
+    pub(crate) fn on_zero(&mut self, result: Result<u32, Errno>, io: &mut IoContext) {
         let Zeroing::Writing { zero_bytes } = self.zeroing else { return };
         self.zeroing = match result {
             Ok(written_bytes) if written_bytes == zero_bytes => {
@@ -329,22 +329,22 @@ impl Log {
             }
             Ok(_) | Err(_) => Zeroing::Given,
         };
-        self.go_on(tools);
-        self.zero_ahead(tools);
+        self.go_on(io);
+        self.zero_ahead(io);
     }
 
     /// Writes the delayed batch, if nothing is in its way any more.
-    fn go_on(&mut self, tools: &mut Tools) {
+    fn go_on(&mut self, io: &mut IoContext) {
         if self.appending.is_some_and(|appending| appending.held_up) {
-            self.write(tools);
+            self.write(io);
         }
     }
 
     /// Requests more space when less than half is left, after a refusal with a delay.
-    pub(crate) fn reserve_ahead(&mut self, tools: &mut Tools) {
-        let early = self.deadline().is_some_and(|deadline| tools.now.mono < deadline);
+    pub(crate) fn reserve_ahead(&mut self, io: &mut IoContext) {
+        let early = self.deadline().is_some_and(|deadline| io.now.mono < deadline);
         if self.wants_more() && !early {
-            self.reserve(self.config.reserve_bytes, tools);
+            self.reserve(self.config.reserve_bytes, io);
         }
     }
 
@@ -364,35 +364,35 @@ impl Log {
         self.config.feed.as_ref()
     }
 
-    fn reserve(&mut self, reserve_bytes: u64, tools: &mut Tools) {
+    fn reserve(&mut self, reserve_bytes: u64, io: &mut IoContext) {
         self.reserving = Some((self.reserved_offset, reserve_bytes));
         let file = self.config.file.as_raw_fd();
         let (offset, range_bytes) = (self.reserved_offset, reserve_bytes);
         let op = Op::Allocate { file, offset, range_bytes, mode: 0 };
         let token = Token::new(Kind::LogReserve, 0);
         // SAFETY: names no memory; the file lives as long as the log.
-        unsafe { tools.queue_or_fail(FaultPoint::LogReserve, token, op) };
+        unsafe { io.queue_or_fail(FaultPoint::LogReserve, token, op) };
     }
 
     /// Space was reserved, or refused.
-    pub(crate) fn on_reserve(&mut self, result: Result<u32, Errno>, tools: &mut Tools) {
+    pub(crate) fn on_reserve(&mut self, result: Result<u32, Errno>, io: &mut IoContext) {
         let Some((offset, reserve_bytes)) = self.reserving.take() else { return };
         match result {
             Ok(_) => {
                 self.refused_at = None;
                 // Batches may have been written beyond the reservation meanwhile.
                 self.reserved_offset = self.reserved_offset.max(offset + reserve_bytes);
-                self.zero_ahead(tools);
+                self.zero_ahead(io);
             }
             // Less space may still be available.
             Err(_) if reserve_bytes / 2 >= RESERVE_BYTES_MIN => {
-                return self.reserve(reserve_bytes / 2, tools);
+                return self.reserve(reserve_bytes / 2, io);
             }
-            Err(_) => self.refused_at = Some(tools.now.mono),
+            Err(_) => self.refused_at = Some(io.now.mono),
         }
         // A refusal reports log space too: the first event of a log must come.
-        tools.events.push(Event::Store(StoreEvent::LogSpace(self.space())));
-        self.go_on(tools);
-        self.reserve_ahead(tools);
+        io.events.push(Event::Store(StoreEvent::LogSpace(self.space())));
+        self.go_on(io);
+        self.reserve_ahead(io);
     }
 }

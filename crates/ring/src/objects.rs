@@ -6,10 +6,10 @@
 //! done. The core avoids concurrent reads and writes of overlapping ranges of one object.
 
 use crate::config::Counters;
+use crate::io_context::IoContext;
 use crate::job::{Job, JobKind};
 use crate::number::{errno_of, u32_of};
 use crate::path::ObjectPath;
-use crate::tools::Tools;
 use interface::{Errno, Event, Object, StoreEvent, StoreSpace, Ticket};
 use rustix::fs::{fstatfs, fstatvfs};
 use slab::Slab;
@@ -30,8 +30,8 @@ pub(crate) enum FileState {
 
 impl FileState {
     /// Counts the close of an open file that is about to be dropped.
-    pub(crate) fn count_close(&self, tools: &mut Tools) {
-        tools.counters.syscall_count += match self {
+    pub(crate) fn count_close(&self, io: &mut IoContext) {
+        io.counters.syscall_count += match self {
             Self::Open { direct: Some(_), .. } => 2,
             Self::Open { direct: None, .. } => 1,
             Self::Unknown | Self::Opening => 0,
@@ -137,8 +137,8 @@ impl Objects {
     }
 
     /// Space of the store's file system.
-    pub(crate) fn space(&self, ticket: Ticket, tools: &mut Tools) -> Event {
-        tools.counters.syscall_count += 1;
+    pub(crate) fn space(&self, ticket: Ticket, io: &mut IoContext) -> Event {
+        io.counters.syscall_count += 1;
         let result = fstatvfs(&*self.dir).map_err(errno_of).map(|found| StoreSpace {
             total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
             free_bytes: found.f_bfree.saturating_mul(found.f_frsize),
@@ -149,8 +149,8 @@ impl Objects {
     }
 
     /// Starts an operation.
-    pub(crate) fn begin(&mut self, object: Object, kind: JobKind, tools: &mut Tools) {
-        let object_index = self.slot_of(object, tools);
+    pub(crate) fn begin(&mut self, object: Object, kind: JobKind, io: &mut IoContext) {
+        let object_index = self.slot_of(object, io);
         let job = Job::new(kind, object_index, ObjectPath::new(object));
         let job = match self.spare.pop() {
             Some(mut spare) => {
@@ -170,11 +170,11 @@ impl Objects {
             }
         };
         self.slot(object_index).waiting.push_back(job_index);
-        self.start_waiting(object_index, tools);
+        self.start_waiting(object_index, io);
     }
 
     /// Starts waiting jobs, as far as they may start.
-    fn start_waiting(&mut self, object_index: u32, tools: &mut Tools) {
+    fn start_waiting(&mut self, object_index: u32, io: &mut IoContext) {
         loop {
             let slot = self.slot(object_index);
             let Some(job_index) = slot.waiting.front().copied() else { return };
@@ -191,23 +191,23 @@ impl Objects {
             slot.waiting.pop_front();
             slot.running_count += 1;
             slot.alone = alone;
-            self.step(job_index, None, tools);
+            self.step(job_index, None, io);
         }
     }
 
     /// An operation of a job has completed.
-    pub(crate) fn on_job(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
+    pub(crate) fn on_job(&mut self, index: u32, result: Result<u32, Errno>, io: &mut IoContext) {
         let object_index = self.job(index).object_index;
-        self.step(index, Some(result), tools);
+        self.step(index, Some(result), io);
         // The job may have opened the object or ended what a waiting job must not run beside.
-        self.start_waiting(object_index, tools);
+        self.start_waiting(object_index, io);
     }
 
-    fn step(&mut self, index: u32, result: Option<Result<u32, Errno>>, tools: &mut Tools) {
+    fn step(&mut self, index: u32, result: Option<Result<u32, Errno>>, io: &mut IoContext) {
         let Some(mut job) = self.jobs[index as usize].take() else {
             panic!("job {index} is not running")
         };
-        if job.step(index, result, self, tools) {
+        if job.step(index, result, self, io) {
             self.idle_jobs.push(index);
             let slot = self.slot(job.object_index);
             slot.running_count -= 1;
@@ -215,7 +215,7 @@ impl Objects {
             let leader_synced = job.leads.then_some(job.synced);
             self.spare.push(job);
             if let Some(synced) = leader_synced {
-                self.on_leader_synced(synced, tools);
+                self.on_leader_synced(synced, io);
             }
         } else {
             self.jobs[index as usize] = Some(job);
@@ -233,13 +233,13 @@ impl Objects {
 
     /// The syncing removal is done, and with it those that it synced for; the last waiting one
     /// syncs next.
-    fn on_leader_synced(&mut self, synced: Option<Result<(), Errno>>, tools: &mut Tools) {
+    fn on_leader_synced(&mut self, synced: Option<Result<(), Errno>>, io: &mut IoContext) {
         self.removals.has_leader = false;
         let followers = std::mem::take(&mut self.removals.followers_of_leader);
         match synced {
             Some(result) => {
                 for index in followers {
-                    self.on_job(index, result.map(|()| 0), tools);
+                    self.on_job(index, result.map(|()| 0), io);
                 }
             }
             // Its directory did not exist, so nothing was synced.
@@ -248,7 +248,7 @@ impl Objects {
         if let Some(next) = self.removals.waiting.pop() {
             self.removals.has_leader = true;
             self.removals.followers_of_leader = std::mem::take(&mut self.removals.waiting);
-            self.step(next, None, tools);
+            self.step(next, None, io);
         }
     }
 
@@ -268,25 +268,25 @@ impl Objects {
     }
 
     /// Lets jobs that waited for a buffer try again.
-    pub(crate) fn feed(&mut self, tools: &mut Tools) {
+    pub(crate) fn feed(&mut self, io: &mut IoContext) {
         for _ in 0..self.starved.len() {
             let Some(job_index) = self.starved.pop_front() else { break };
             let object_index = self.job(job_index).object_index;
-            self.step(job_index, None, tools);
-            self.start_waiting(object_index, tools);
+            self.step(job_index, None, io);
+            self.start_waiting(object_index, io);
         }
     }
 
     // --- slots -----------------------------------------------------------------------------------
 
-    fn slot_of(&mut self, object: Object, tools: &mut Tools) -> u32 {
+    fn slot_of(&mut self, object: Object, io: &mut IoContext) -> u32 {
         if let Some(index) = self.by_object.get(&object) {
             let index = *index;
             self.slot(index).used = true;
             return index;
         }
         if self.by_object.len() >= self.open_count_max {
-            self.forget_one(tools);
+            self.forget_one(io);
         }
         let index = u32_of(self.slots.insert(OpenObject {
             object,
@@ -304,7 +304,7 @@ impl Objects {
 
     /// Closes an object that was not used lately. Objects with jobs stay open, even beyond the
     /// limit.
-    fn forget_one(&mut self, tools: &mut Tools) {
+    fn forget_one(&mut self, io: &mut IoContext) {
         let count = self.slots.capacity();
         for _ in 0..2 * count {
             self.hand = (self.hand + 1) % count;
@@ -314,7 +314,7 @@ impl Objects {
                 continue;
             }
             self.by_object.remove(&slot.object);
-            slot.file.count_close(tools);
+            slot.file.count_close(io);
             self.slots.remove(self.hand);
             return;
         }

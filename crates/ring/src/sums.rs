@@ -3,8 +3,8 @@
 //! Adjacent ranges are read together, up to [`READ_BYTES_MAX`]; their order and number are the
 //! caller's. Invariant: a result has one checksum for each range, of the bytes that existed.
 
+use crate::io_context::IoContext;
 use crate::number::{u32_of, u64_of};
-use crate::tools::Tools;
 use interface::{Bulk, Errno, Event, ObjectEvent, SumRange, Ticket};
 use slab::Slab;
 use wire::{Reader, Wire as _};
@@ -80,7 +80,7 @@ impl SumJobs {
     }
 }
 
-impl Tools {
+impl IoContext {
     /// Completes a job; ranges that were not read have no checksum. `from_disk`: the page cache did
     /// not have all of it.
     pub(crate) fn end_sums(&mut self, index: u32, result: Result<(), Errno>, from_disk: bool) {

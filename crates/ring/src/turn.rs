@@ -21,6 +21,7 @@ use crate::config::{Config, Counters, LogFn, ReadSecrets};
 use crate::conn::{Conns, Seals};
 use crate::driver::{Completion, Driver, DriverKind, Kind, Op, Token, Wait};
 use crate::inspect::InspectQueue;
+use crate::io_context::IoContext;
 use crate::kernel::Kernel;
 use crate::listen::Listener;
 use crate::lists::Lists;
@@ -30,7 +31,6 @@ use crate::named_buffers::NamedBuffers;
 use crate::objects::Objects;
 use crate::spin::{PollBudget, Spin};
 use crate::sums::SumJobs;
-use crate::tools::Tools;
 use interface::{Action, Arena, Bulk, Core, Event, KernelEvent, NO_MAC, Process, Ticket, Turn};
 use std::io;
 use std::marker::PhantomData;
@@ -77,7 +77,7 @@ struct Parts {
     read_secrets: Option<ReadSecrets>,
     life: LaneState,
     stop_ms_max: u64,
-    tools: Tools,
+    io: IoContext,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ struct WakeupRead {
 impl Drop for Ring {
     fn drop(&mut self) {
         // Dropped only if the kernel has released all memory.
-        if self.parts.tools.driver.quiesce() {
+        if self.parts.io.driver.quiesce() {
             // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.parts) };
         }
@@ -122,7 +122,7 @@ impl Ring {
             "a lane uses its own mailbox"
         );
         let mut clock = Clock::new(config.lane == LaneId(0));
-        let mut tools = Tools {
+        let mut io = IoContext {
             driver: Driver::new(config.driver, config.spin_us > 0)?,
             pool: Pool::new(config.limits.buffer_bytes_max),
             lists: Lists::default(),
@@ -135,25 +135,25 @@ impl Ring {
             replying: false,
             checksum_memory: config.checksum_memory,
         };
-        work_on(&mut tools.driver, config.worker_cores)?;
-        tools.driver.set_engine(config.engine)?;
+        work_on(&mut io.driver, config.worker_cores)?;
+        io.driver.set_engine(config.engine)?;
         if let Some(dir) = config.store.as_ref().filter(|_| config.direct) {
             crate::direct::check_direct(dir)?;
         }
         if let Some(kernel) = &config.kernel {
-            kernel.check_driver(tools.driver.kind())?;
+            kernel.check_driver(io.driver.kind())?;
         }
-        let spin = Spin::new(config.spin_us, &mut clock, &mut tools.driver, &mut mailbox);
+        let spin = Spin::new(config.spin_us, &mut clock, &mut io.driver, &mut mailbox);
         let open_count_max = config.limits.open_object_count_max;
         // Replies to a kernel are copied into its request, so they must be in memory. An engine, or
         // O_DIRECT, does not leave data in the page cache.
         let copies = config.checksum_reads || config.kernel.is_some();
         let uses_file_ranges = !copies && config.engine.is_driver() && !config.direct;
-        let sink = config.discards_bulk.then(|| tools.pool.pin(BULK_BYTES_MAX as usize));
+        let sink = config.discards_bulk.then(|| io.pool.pin(BULK_BYTES_MAX as usize));
         let parts = Parts {
             conns: Conns::new(config.limits, config.server, (seals, sink), config.contents_key),
             listener: config.listener.map(Listener::new),
-            log: config.log.map(|log| Log::new(log, &mut tools)),
+            log: config.log.map(|log| Log::new(log, &mut io)),
             objects: config.store.map(|dir| {
                 let names = config.names_follow_files;
                 Objects::new(dir, open_count_max, (uses_file_ranges, config.direct), names)
@@ -176,7 +176,7 @@ impl Ring {
             read_secrets: config.read_secrets,
             life: LaneState::New,
             stop_ms_max: config.limits.stop_ms_max,
-            tools,
+            io,
         };
         Ok(Self { parts: ManuallyDrop::new(parts), stays: PhantomData })
     }
@@ -194,25 +194,25 @@ impl Ring {
     /// beginning of the next turn, before it waits. The core is not settled in between: an owner
     /// whose core acts in [`Core::settle`] calls it here, or the request waits for an event.
     pub fn with<T>(&mut self, talk: impl FnOnce(&mut Turn<'_>) -> T) -> T {
-        let Parts { clock, tools, actions, .. } = &mut *self.parts;
-        tools.now = clock.read();
-        talk(&mut Turn { now: tools.now, arena: &mut tools.arena, actions })
+        let Parts { clock, io, actions, .. } = &mut *self.parts;
+        io.now = clock.read();
+        talk(&mut Turn { now: io.now, arena: &mut io.arena, actions })
     }
 
     /// The bytes of a bulk in a referenced buffer. They must be in memory; a large bulk that was
     /// read from an object may be a file range.
     #[must_use]
     pub fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
-        self.parts.tools.bulk_bytes(bulk)
+        self.parts.io.bulk_bytes(bulk)
     }
 
     /// A new bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a core;
     /// `None` while no buffer is free.
     #[must_use]
     pub fn bulk_of(&mut self, bytes: &[u8]) -> Option<Bulk> {
-        let tools = &mut self.parts.tools;
-        let buf = tools.pool.take(bytes.len())?;
-        tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
+        let io = &mut self.parts.io;
+        let buf = io.pool.take(bytes.len())?;
+        io.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
         let bulk_bytes = crate::number::u32_of(bytes.len());
         Some(Bulk { buf, start: 0, bulk_bytes, crc32c: None, mac: NO_MAC })
     }
@@ -226,7 +226,7 @@ impl Ring {
     /// The driver in use.
     #[must_use]
     pub fn driver(&self) -> DriverKind {
-        self.parts.tools.driver.kind()
+        self.parts.io.driver.kind()
     }
 
     /// Number of connections.
@@ -238,7 +238,7 @@ impl Ring {
     /// Bytes of buffers in use.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
-        self.parts.tools.pool.used_bytes()
+        self.parts.io.pool.used_bytes()
     }
 
     /// Stops this lane from another thread.
@@ -263,16 +263,16 @@ fn only_mailbox() -> io::Result<Mailbox> {
 
 impl Parts {
     fn counters(&self) -> Counters {
-        let handed = self.tools.driver.offloaded();
+        let handed = self.io.driver.offloaded();
         Counters {
             object_handed_count: handed.offloaded_count,
             object_thread_count: handed.thread_count,
-            enter_count: self.tools.driver.enter_count(),
+            enter_count: self.io.driver.enter_count(),
             clock_read_count: self.clock.read_count(),
             message_in_count: self.mailbox.in_count(),
             message_out_count: self.mailbox.out_count(),
-            syscall_count: self.tools.counters.syscall_count + self.tools.driver.call_count(),
-            ..self.tools.counters
+            syscall_count: self.io.counters.syscall_count + self.io.driver.call_count(),
+            ..self.io.counters
         }
     }
 
@@ -287,18 +287,18 @@ impl Parts {
             self.spin.worked = true;
         }
         self.collect()?;
-        let Self { tools, actions, .. } = self;
-        let mut events = std::mem::take(&mut tools.events);
-        tools.counters.turn_count += 1;
-        tools.counters.event_count += crate::number::u64_of(events.len());
-        let mut turn = Turn { now: tools.now, arena: &mut tools.arena, actions };
+        let Self { io, actions, .. } = self;
+        let mut events = std::mem::take(&mut io.events);
+        io.counters.turn_count += 1;
+        io.counters.event_count += crate::number::u64_of(events.len());
+        let mut turn = Turn { now: io.now, arena: &mut io.arena, actions };
         for event in events.drain(..) {
             core.apply(&mut turn, event);
         }
         core.settle(&mut turn);
-        tools.events = events;
+        io.events = events;
         self.perform();
-        self.tools.arena.reset();
+        self.io.arena.reset();
         self.flush();
         if self.life == LaneState::Stopping {
             self.send_last()?;
@@ -310,50 +310,50 @@ impl Parts {
 
     fn collect(&mut self) -> io::Result<()> {
         self.arm();
-        let began = self.tools.now.mono;
+        let began = self.io.now.mono;
         let slept = self.submit_and_wait()?;
-        self.tools.check_replied_fault();
-        self.tools.now = self.clock.read();
+        self.io.check_replied_fault();
+        self.io.now = self.clock.read();
         if !slept && self.life != LaneState::New {
-            let turn_ns = self.tools.now.mono.since_ns(began);
-            let counters = &mut self.tools.counters;
+            let turn_ns = self.io.now.mono.since_ns(began);
+            let counters = &mut self.io.counters;
             counters.turn_ns_max = counters.turn_ns_max.max(turn_ns);
         }
         self.dispatch();
         if let Some(kernel) = &mut self.kernel {
-            kernel.read(&mut self.tools);
+            kernel.read(&mut self.io);
         }
         self.look_up_callers();
         let starving = self.is_starved();
-        self.conns.expire(starving, &mut self.tools);
-        self.tools.pool.trim(self.tools.now.mono);
+        self.conns.expire(starving, &mut self.io);
+        self.io.pool.trim(self.io.now.mono);
         if let Some(log) = &mut self.log {
-            log.reserve_ahead(&mut self.tools);
+            log.reserve_ahead(&mut self.io);
         }
         if self.mailbox.take_notified() {
             self.read_row_replies();
             self.read_inspected();
             self.take_secrets();
         }
-        if self.alarms.ring(self.tools.now.mono) || self.life == LaneState::New {
-            self.tools.events.push(Event::Tick);
+        if self.alarms.ring(self.io.now.mono) || self.life == LaneState::New {
+            self.io.events.push(Event::Tick);
         }
         if self.life == LaneState::New {
             self.life = LaneState::On;
         }
         if self.mailbox.take_stop() {
-            self.tools.events.push(Event::Stop);
+            self.io.events.push(Event::Stop);
         }
         Ok(())
     }
 
     fn arm(&mut self) {
-        let Self { tools, .. } = self;
+        let Self { io, .. } = self;
         if let Some(listener) = &mut self.listener {
-            listener.arm(tools);
+            listener.arm(io);
         }
         if let Some(kernel) = &mut self.kernel {
-            kernel.arm(tools);
+            kernel.arm(io);
         }
         if !self.wakeup_read.armed {
             self.wakeup_read.armed = true;
@@ -361,7 +361,7 @@ impl Parts {
             let at = self.wakeup_read.count.as_mut_ptr();
             let op = Op::ReadEvent { event, at };
             // SAFETY: the eight bytes are boxed in the ring, which outlives its operations.
-            unsafe { tools.driver.queue(Token::new(Kind::Wake, 0), op) };
+            unsafe { io.driver.queue(Token::new(Kind::Wake, 0), op) };
         }
     }
 
@@ -369,10 +369,10 @@ impl Parts {
     /// then asleep. Returns whether the lane may have slept or polled.
     fn submit_and_wait(&mut self) -> io::Result<bool> {
         let wait = self.wait();
-        let has_time = wait != Wait::No && !self.tools.driver.is_pending();
+        let has_time = wait != Wait::No && !self.io.driver.is_pending();
         let wait = self.busy_poll(wait)?;
         let may_sleep = wait != Wait::No && self.mailbox.fall_asleep();
-        let entered = self.tools.driver.enter(if may_sleep { wait } else { Wait::No });
+        let entered = self.io.driver.enter(if may_sleep { wait } else { Wait::No });
         self.mailbox.wake_up();
         entered.map(|()| has_time)
     }
@@ -389,7 +389,7 @@ impl Parts {
         let Some(PollBudget { round_count, rest }) = self.spin.before(wait) else {
             return Ok(wait);
         };
-        let Self { tools: Tools { driver, counters, .. }, mailbox, .. } = self;
+        let Self { io: IoContext { driver, counters, .. }, mailbox, .. } = self;
         // Other parties start working on the submitted operations meanwhile.
         driver.enter(Wait::No)?;
         if driver.is_pending() {
@@ -404,30 +404,30 @@ impl Parts {
     /// How long this turn may wait.
     fn wait(&mut self) -> Wait {
         let busy = self.life != LaneState::On
-            || !self.tools.events.is_empty()
+            || !self.io.events.is_empty()
             || !self.groups_wanted.is_empty()
             || !self.signals_wanted.is_empty()
-            || self.tools.driver.has_completions()
+            || self.io.driver.has_completions()
             || self.conns.is_ready()
             || !self.relayed_waiting.is_empty()
             || self.conns.is_discharged()
-            || (self.tools.pool.is_freed() && self.is_starved())
+            || (self.io.pool.is_freed() && self.is_starved())
             || self.kernel.as_ref().is_some_and(Kernel::is_ready);
         if busy {
             return Wait::No;
         }
         let retry_at =
-            self.mailbox.is_waiting().then(|| self.tools.now.mono.after_ms(MESSAGE_RETRY_MS));
+            self.mailbox.is_waiting().then(|| self.io.now.mono.after_ms(MESSAGE_RETRY_MS));
         let listener_at = self.listener.as_ref().and_then(Listener::deadline);
         let log_at = self.log.as_ref().and_then(Log::deadline);
-        let pool_at = self.tools.pool.trim_at();
+        let pool_at = self.io.pool.trim_at();
         let conns_at = self.conns.deadline(self.is_starved());
         let deadlines = [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at];
         match deadlines.into_iter().flatten().min() {
             None => Wait::Ever,
             // Relative to the turn's one clock reading: the sleep may last longer by the turn's
             // duration.
-            Some(deadline) => match deadline.since_ns(self.tools.now.mono) {
+            Some(deadline) => match deadline.since_ns(self.io.now.mono) {
                 0 => Wait::No,
                 wait_ns => Wait::Ns(wait_ns),
             },
@@ -441,7 +441,7 @@ impl Parts {
 
     fn dispatch(&mut self) {
         let mut completions = std::mem::take(&mut self.completions);
-        self.tools.driver.reap(&mut completions, COMPLETION_COUNT_MAX);
+        self.io.driver.reap(&mut completions, COMPLETION_COUNT_MAX);
         // Messages from a peer lane are applied before requests that follow from its replies.
         self.read_messages();
         self.spin.worked |= !completions.is_empty();
@@ -455,22 +455,21 @@ impl Parts {
 
     fn on_completion(&mut self, completion: Completion) {
         let Completion { token: Token { kind, index }, result, .. } = completion;
-        let tools = &mut self.tools;
+        let io = &mut self.io;
         match kind {
-            Kind::Recv => self.conns.on_recv(index, result, tools),
-            Kind::Send => self.conns.on_send(index, result, tools),
-            Kind::Writable => self.conns.on_writable(index, tools),
-            Kind::Connect => self.conns.on_connect(index, result, tools),
+            Kind::Recv => self.conns.on_recv(index, result, io),
+            Kind::Send => self.conns.on_send(index, result, io),
+            Kind::Writable => self.conns.on_writable(index, io),
+            Kind::Connect => self.conns.on_connect(index, result, io),
             Kind::Accept => self.on_accept(completion),
             Kind::Wake => self.wakeup_read.armed = false,
-            Kind::LogWrite => present(&mut self.log).on_write(result, tools),
-            Kind::LogReserve => present(&mut self.log).on_reserve(result, tools),
-            Kind::LogZero => present(&mut self.log).on_zero(result, tools),
-            Kind::Job => present(&mut self.objects).on_job(index, result, tools),
+            Kind::LogWrite => present(&mut self.log).on_write(result, io),
+            Kind::LogReserve => present(&mut self.log).on_reserve(result, io),
+            Kind::LogZero => present(&mut self.log).on_zero(result, io),
+            Kind::Job => present(&mut self.objects).on_job(index, result, io),
             Kind::KernelReadable => present(&mut self.kernel).on_readable(),
             Kind::KernelEntry => {
-                if let Some((say, line)) = present(&mut self.kernel).on_entry(index, result, tools)
-                {
+                if let Some((say, line)) = present(&mut self.kernel).on_entry(index, result, io) {
                     (self.say)(say, &line);
                 }
             }
@@ -479,46 +478,46 @@ impl Parts {
     }
 
     fn on_accept(&mut self, completion: Completion) {
-        let accepted = present(&mut self.listener).on_accept(completion, self.tools.now.mono);
+        let accepted = present(&mut self.listener).on_accept(completion, self.io.now.mono);
         if let Some(socket) = accepted {
-            self.conns.accepted(socket, &mut self.tools);
+            self.conns.accepted(socket, &mut self.io);
         }
     }
 
     fn look_up_callers(&mut self) {
         for (ticket, who) in self.groups_wanted.drain(..) {
-            let Tools { arena, counters, now, .. } = &mut self.tools;
+            let IoContext { arena, counters, now, .. } = &mut self.io;
             let lived_ns = now.mono.since_ns(who.since);
             let groups =
                 caller::groups(&who, lived_ns, &mut counters.syscall_count).map(|groups| {
                     arena.write(|out| groups.iter().for_each(|gid| out.extend(gid.to_le_bytes())))
                 });
-            self.tools.events.push(Event::Kernel(KernelEvent::CallerGroups { ticket, groups }));
+            self.io.events.push(Event::Kernel(KernelEvent::CallerGroups { ticket, groups }));
         }
         for (ticket, pid) in self.signals_wanted.drain(..) {
-            let ends = caller::ends(pid, &mut self.tools.counters.syscall_count);
-            self.tools.events.push(Event::Kernel(KernelEvent::CallerSignals { ticket, ends }));
+            let ends = caller::ends(pid, &mut self.io.counters.syscall_count);
+            self.io.events.push(Event::Kernel(KernelEvent::CallerSignals { ticket, ends }));
         }
     }
 
     // --- the end of a turn -----------------------------------------------------------------------
 
     fn flush(&mut self) {
-        let Self { tools, .. } = self;
-        let freed = tools.pool.take_freed();
+        let Self { io, .. } = self;
+        let freed = io.pool.take_freed();
         if let Some(objects) = self.objects.as_mut().filter(|_| freed) {
-            objects.feed(tools);
+            objects.feed(io);
         }
-        self.conns.flush(freed, tools);
+        self.conns.flush(freed, io);
         if let Some(kernel) = &mut self.kernel {
-            kernel.flush(freed, tools);
+            kernel.flush(freed, io);
         }
         for (lane, message) in self.conns.to_peers.drain(..) {
             self.mailbox.send(lane, message);
         }
         let woken_count = self.mailbox.wake_readers();
-        tools.counters.wake_count += woken_count;
-        tools.counters.syscall_count += woken_count;
+        io.counters.wake_count += woken_count;
+        io.counters.syscall_count += woken_count;
     }
 }
 

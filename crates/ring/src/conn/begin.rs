@@ -3,27 +3,27 @@
 use super::sealed::Sealed;
 use super::{Admission, Conn, Conns, INDEX_BITS, State};
 use crate::framing::Inbox;
+use crate::io_context::IoContext;
 use crate::number::u32_of;
 use crate::send::Outbox;
 use crate::socket::{is_from_this_host, tune_socket};
-use crate::tools::Tools;
 use interface::{ConnId, Event, NetEvent};
 use seal::Seal;
 use std::os::fd::OwnedFd;
 
 impl Conns {
     /// The listening socket returned a connection.
-    pub(crate) fn accepted(&mut self, socket: OwnedFd, tools: &mut Tools) {
-        tools.counters.syscall_count += 1; // Its delay is set, or it is closed.
-        if !self.evict_for_new(tools) {
+    pub(crate) fn accepted(&mut self, socket: OwnedFd, io: &mut IoContext) {
+        io.counters.syscall_count += 1; // Its delay is set, or it is closed.
+        if !self.evict_for_new(io) {
             return;
         }
         tune_socket(&socket);
-        let seal = self.seals.of_accepted(&socket, tools);
+        let seal = self.seals.of_accepted(&socket, io);
         let index = self.add(Some(socket), State::Open);
         self.set_seal(index, seal);
         self.touch(index);
-        self.watch_handshake(index, tools);
+        self.watch_handshake(index, io);
     }
 
     /// A peer lane handed a connection over.
@@ -31,26 +31,26 @@ impl Conns {
         &mut self,
         (socket, seal): (OwnedFd, Option<Box<Seal>>),
         hello: &[u8],
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) {
-        tools.counters.syscall_count += 1; // As above.
-        if !self.evict_for_new(tools) {
+        io.counters.syscall_count += 1; // As above.
+        if !self.evict_for_new(io) {
             return;
         }
         let index = self.add(Some(socket), State::Open);
         let progress = seal.as_deref().and_then(Sealed::of);
         self.set_seal(index, seal);
-        self.report_origin(index, tools);
-        self.announce(index, progress.as_ref(), hello, tools);
-        self.watch_handshake(index, tools);
+        self.report_origin(index, io);
+        self.announce(index, progress.as_ref(), hello, io);
+        self.watch_handshake(index, io);
     }
 
     /// Tells the core that the client is on this host.
-    pub(super) fn report_origin(&mut self, index: u32, tools: &mut Tools) {
-        tools.counters.syscall_count += 1;
+    pub(super) fn report_origin(&mut self, index: u32, io: &mut IoContext) {
+        io.counters.syscall_count += 1;
         let conn = self.conn(index);
         if conn.socket.as_ref().is_some_and(is_from_this_host) {
-            tools.events.push(Event::Net(NetEvent::FromThisHost { conn: conn.id }));
+            io.events.push(Event::Net(NetEvent::FromThisHost { conn: conn.id }));
         }
     }
 
@@ -60,21 +60,20 @@ impl Conns {
         index: u32,
         sealed: Option<&Sealed>,
         hello: &[u8],
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) {
         let conn = self.conn(index);
         conn.announced = true;
         if let Some(Sealed { channel, holder }) = sealed {
-            let holder = holder.as_ref().map(|holder| tools.arena.put(holder));
-            tools.events.push(Event::Net(NetEvent::Sealed {
+            let holder = holder.as_ref().map(|holder| io.arena.put(holder));
+            io.events.push(Event::Net(NetEvent::Sealed {
                 conn: conn.id,
                 channel: *channel,
                 holder,
             }));
         }
-        let event =
-            Event::Net(NetEvent::HandedOver { conn: conn.id, hello: tools.arena.put(hello) });
-        tools.events.push(event);
+        let event = Event::Net(NetEvent::HandedOver { conn: conn.id, hello: io.arena.put(hello) });
+        io.events.push(event);
         self.touch(index);
     }
 

@@ -4,10 +4,10 @@
 
 use super::{Conns, State};
 use crate::driver::{Kind, Op, Token};
+use crate::io_context::IoContext;
 use crate::listen::Address;
 use crate::number::errno_of;
 use crate::socket::tune_before_connect;
-use crate::tools::Tools;
 use interface::{CloseReason, Errno, Event, NetEvent, Ticket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
@@ -15,17 +15,17 @@ use wire::ServerAddress;
 
 impl Conns {
     /// Opens a connection for the core.
-    pub(crate) fn connect(&mut self, ticket: Ticket, to: ServerAddress, tools: &mut Tools) {
+    pub(crate) fn connect(&mut self, ticket: Ticket, to: ServerAddress, io: &mut IoContext) {
         let opened = self.open_socket(to);
         let (socket, address, sealed) = match opened {
             Ok(opened) => opened,
             Err(errno) => {
                 let reason = CloseReason::Failed(errno);
-                tools.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
+                io.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
                 return;
             }
         };
-        tools.counters.syscall_count += 2; // It was made, and its delay is set.
+        io.counters.syscall_count += 2; // It was made, and its delay is set.
         let index = self.add(Some(socket), State::Connecting { ticket, sealed });
         let conn = self.conn(index);
         let address = conn.address.insert(Box::new(address));
@@ -33,7 +33,7 @@ impl Conns {
         conn.connect_armed = true;
         let op = Op::Connect { socket: conn.raw(), address: at, address_bytes };
         // SAFETY: the address is boxed in the connection, which outlives the operation.
-        unsafe { tools.driver.queue(Token::new(Kind::Connect, index), op) };
+        unsafe { io.driver.queue(Token::new(Kind::Connect, index), op) };
     }
 
     /// A socket for a connection to a server, the address, and whether TLS is to protect it.
@@ -55,15 +55,20 @@ impl Conns {
         Ok((socket, Address::new(server), sealed))
     }
 
-    pub(crate) fn on_connect(&mut self, index: u32, result: Result<u32, Errno>, tools: &mut Tools) {
+    pub(crate) fn on_connect(
+        &mut self,
+        index: u32,
+        result: Result<u32, Errno>,
+        io: &mut IoContext,
+    ) {
         let conn = self.conn(index);
         conn.connect_armed = false;
         let State::Connecting { ticket, sealed } = conn.state else {
-            self.remove_if_quiet(index, tools);
+            self.remove_if_quiet(index, io);
             return;
         };
         if result.is_ok() && sealed {
-            return self.begin_sealing(index, ticket, tools);
+            return self.begin_sealing(index, ticket, io);
         }
         let conn = self.conn(index);
         match result {
@@ -71,13 +76,13 @@ impl Conns {
                 conn.state = State::Open;
                 conn.announced = true;
                 conn.address = None;
-                tools.events.push(Event::Net(NetEvent::Connected { ticket, conn: conn.id }));
+                io.events.push(Event::Net(NetEvent::Connected { ticket, conn: conn.id }));
                 self.touch(index);
             }
             Err(errno) => {
                 let reason = CloseReason::Failed(errno);
-                tools.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
-                self.remove(index, tools);
+                io.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
+                self.remove(index, io);
             }
         }
     }

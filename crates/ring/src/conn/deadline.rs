@@ -7,34 +7,34 @@
 
 use super::Conns;
 use crate::config::Limits;
+use crate::io_context::IoContext;
 use crate::socket::acked_bytes;
-use crate::tools::Tools;
 use interface::{CloseReason, ConnId, Errno, Mono};
 
 const TIMED_OUT: Errno = Errno(110);
 
 impl Conns {
     /// Sets the deadline of admission.
-    pub(super) fn watch_handshake(&mut self, index: u32, tools: &mut Tools) {
+    pub(super) fn watch_handshake(&mut self, index: u32, io: &mut IoContext) {
         let id = self.conn(index).id;
-        let until = tools.now.mono.after_ms(self.limits.handshake_ms_max);
+        let until = io.now.mono.after_ms(self.limits.handshake_ms_max);
         self.handshake.push_back((until, id));
         if self.handshake.len() > self.limits.handshake_count_max {
-            self.shed(tools);
+            self.shed(io);
         }
     }
 
     /// Removes admitted and closed connections from the list; if it is still too long, closes the
     /// oldest.
-    fn shed(&mut self, tools: &mut Tools) {
+    fn shed(&mut self, io: &mut IoContext) {
         let mut handshake = std::mem::take(&mut self.handshake);
         handshake.retain(|(_, id)| self.is_handshake(*id));
         while handshake.len() > self.limits.handshake_count_max
             && let Some((_, id)) = handshake.pop_front()
         {
             if let Some(index) = self.open_index(id) {
-                tools.counters.shed_count += 1;
-                self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
+                io.counters.shed_count += 1;
+                self.fail(index, CloseReason::Failed(TIMED_OUT), io);
             }
         }
         self.handshake = handshake;
@@ -42,18 +42,18 @@ impl Conns {
 
     /// Makes space for one more connection: at the limit the oldest that is not admitted is closed.
     /// An admitted connection is never closed for one that is not.
-    pub(super) fn evict_for_new(&mut self, tools: &mut Tools) -> bool {
+    pub(super) fn evict_for_new(&mut self, io: &mut IoContext) -> bool {
         if !self.is_full() {
             return true;
         }
         while let Some((_, id)) = self.handshake.pop_front() {
             if let Some(index) = self.open_index(id).filter(|_| self.is_handshake(id)) {
-                tools.counters.shed_count += 1;
-                self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
+                io.counters.shed_count += 1;
+                self.fail(index, CloseReason::Failed(TIMED_OUT), io);
                 return true;
             }
         }
-        tools.counters.refused_count += 1;
+        io.counters.refused_count += 1;
         false
     }
 
@@ -69,9 +69,9 @@ impl Conns {
 
     /// Checks the watched connections, and closes those whose peer acknowledged nothing since the
     /// last check.
-    fn expire_stalled(&mut self, starving: bool, tools: &mut Tools) {
+    fn expire_stalled(&mut self, starving: bool, io: &mut IoContext) {
         let check_ms = self.check_ms(starving);
-        let now = tools.now.mono;
+        let now = io.now.mono;
         while let Some((_, id)) =
             self.stalling.pop_front_if(|(since, _)| since.after_ms(check_ms) <= now)
         {
@@ -81,11 +81,11 @@ impl Conns {
                 conn.watched = false;
                 continue;
             }
-            tools.counters.syscall_count += 1;
+            io.counters.syscall_count += 1;
             // The kernel does not report it for sockets that are not TCP.
             let acked_bytes = conn.socket.as_ref().and_then(acked_bytes).unwrap_or(0);
             if conn.acked_bytes.replace(acked_bytes) == Some(acked_bytes) {
-                self.fail(index, CloseReason::TooSlow, tools);
+                self.fail(index, CloseReason::TooSlow, io);
             } else {
                 self.stalling.push_back((now, id));
             }
@@ -120,18 +120,18 @@ impl Conns {
     }
 
     /// Closes connections past their deadline.
-    pub(crate) fn expire(&mut self, starving: bool, tools: &mut Tools) {
-        let now = tools.now.mono;
-        self.expire_stalled(starving, tools);
-        self.expire_unfinished(self.check_ms(starving), tools);
+    pub(crate) fn expire(&mut self, starving: bool, io: &mut IoContext) {
+        let now = io.now.mono;
+        self.expire_stalled(starving, io);
+        self.expire_unfinished(self.check_ms(starving), io);
         while let Some((_, id)) = self.closing.pop_front_if(|(at, _)| *at <= now) {
             if let Some(index) = self.index_of(id) {
-                self.abort(index, tools);
+                self.abort(index, io);
             }
         }
         while let Some((_, id)) = self.handshake.pop_front_if(|(at, _)| *at <= now) {
             if let Some(index) = self.open_index(id).filter(|_| self.is_handshake(id)) {
-                self.fail(index, CloseReason::Failed(TIMED_OUT), tools);
+                self.fail(index, CloseReason::Failed(TIMED_OUT), io);
             }
         }
     }

@@ -5,14 +5,14 @@
 
 use super::{Conns, State};
 use crate::driver::{Kind, Token};
+use crate::io_context::IoContext;
 use crate::mailbox::QueuedMessage;
-use crate::tools::Tools;
 use interface::{CloseReason, ConnId};
 use std::os::fd::AsRawFd as _;
 use wire::ProtocolError;
 
 impl Conns {
-    pub(crate) fn hand_over(&mut self, id: ConnId, lane: usize, hello: &[u8], tools: &mut Tools) {
+    pub(crate) fn hand_over(&mut self, id: ConnId, lane: usize, hello: &[u8], io: &mut IoContext) {
         let Some(index) = self.open_index(id) else { return };
         let conn = self.conn(index);
         let untouched = conn.relay.is_none()
@@ -22,25 +22,25 @@ impl Conns {
             && conn.outbox.unsent_bytes() == 0
             && !conn.send_armed;
         if !untouched {
-            self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), tools);
+            self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), io);
             return;
         }
         conn.state = State::HandingOver { lane, hello: hello.into() };
         if conn.recv_armed {
-            tools.driver.cancel(Token::new(Kind::Recv, index), conn.raw());
+            io.driver.cancel(Token::new(Kind::Recv, index), conn.raw());
         } else {
-            self.complete_handover(index, tools);
+            self.complete_handover(index, io);
         }
     }
 
-    pub(super) fn complete_handover(&mut self, index: u32, tools: &mut Tools) {
+    pub(super) fn complete_handover(&mut self, index: u32, io: &mut IoContext) {
         let conn = self.conn(index);
         let state = std::mem::replace(&mut conn.state, State::Dead);
         if let (State::HandingOver { lane, hello }, Some(socket)) = (state, conn.socket.take()) {
             let seal = conn.seal.take();
-            tools.driver.forget(socket.as_raw_fd());
+            io.driver.forget(socket.as_raw_fd());
             self.to_peers.push((lane, QueuedMessage::Socket { socket, seal, hello }));
         }
-        self.remove(index, tools);
+        self.remove(index, io);
     }
 }

@@ -12,8 +12,8 @@ use super::recv::{OWN_BYTES_MIN, PIECE_BYTES_MAX};
 use super::{Conn, Conns, Incoming};
 use crate::buffer::Pool;
 use crate::driver::Op;
+use crate::io_context::IoContext;
 use crate::number::u32_of;
-use crate::tools::Tools;
 use seal::{Content, Fault, RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES, Seal};
 use std::ops::Range;
 
@@ -125,7 +125,7 @@ impl Conns {
     pub(super) fn open_landed(
         &mut self,
         index: u32,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> Result<Option<usize>, Fault> {
         let conn = self.conn(index);
         let (Some(seal), Some(incoming)) = (&mut conn.seal, &mut conn.incoming) else {
@@ -136,7 +136,7 @@ impl Conns {
             return Ok(None);
         }
         let rest_bytes = incoming.rest_bytes();
-        let bytes = tools.pool.bytes_mut(incoming.buf, at, range.end - at);
+        let bytes = io.pool.bytes_mut(incoming.buf, at, range.end - at);
         let Some((record_bytes, content)) = seal.open_to(bytes, range.start - at)? else {
             return Ok(None);
         };
@@ -152,7 +152,7 @@ impl Conns {
         };
         incoming.landed.range.start += record_bytes;
         if bulk_bytes == rest_bytes {
-            incoming.lift(seal, &tools.pool);
+            incoming.lift(seal, &io.pool);
         }
         Ok(Some(bulk_bytes))
     }

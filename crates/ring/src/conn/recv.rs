@@ -8,8 +8,8 @@ use super::sums::{Summed, Sums};
 use super::{Conn, Conns, Incoming, State};
 use crate::config::Limits;
 use crate::framing::Cut;
+use crate::io_context::IoContext;
 use crate::number::{errno_of, u64_of};
-use crate::tools::Tools;
 use interface::{BufId, Bulk, CloseReason, Event, NetEvent};
 use rustix::net::{RecvFlags, recv};
 use wire::{
@@ -26,39 +26,39 @@ const TURN_FRAMES: usize = 64;
 const CONN_FRAMES_MIN: usize = 4;
 
 impl Conns {
-    pub(super) fn received(&mut self, index: u32, received_bytes: usize, tools: &mut Tools) {
+    pub(super) fn received(&mut self, index: u32, received_bytes: usize, io: &mut IoContext) {
         let conn = self.conn(index);
         match (&mut conn.seal, conn.incoming.is_some()) {
-            (Some(_), _) => return self.on_records(index, received_bytes, tools),
-            (None, true) => self.on_bulk(index, received_bytes, tools),
+            (Some(_), _) => return self.on_records(index, received_bytes, io),
+            (None, true) => self.on_bulk(index, received_bytes, io),
             (None, false) => conn.inbox.received(received_bytes),
         }
-        self.cut(index, tools);
+        self.cut(index, io);
         self.touch(index);
     }
 
     /// More bytes of a bulk were received. They are summed at once, while they are in the
     /// processor's cache.
-    pub(super) fn on_bulk(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
+    pub(super) fn on_bulk(&mut self, index: u32, arrived_bytes: usize, io: &mut IoContext) {
         let Some(incoming) = &mut self.conn(index).incoming else { return };
         incoming.received_bytes += arrived_bytes;
         let Incoming { buf, received_bytes, .. } = *incoming;
         let whole = received_bytes == incoming.lengths.bulk_bytes as usize;
         if !whole {
             if incoming.sums.is_wanted() {
-                incoming.sums.update(tools.pool.bytes(buf, 0, received_bytes));
+                incoming.sums.update(io.pool.bytes(buf, 0, received_bytes));
             }
         } else if let Some(whole) = self.conn(index).incoming.take() {
             self.discharge(whole.charge);
-            let summed = whole.sums.end(tools.pool.bytes(buf, 0, received_bytes));
-            self.deliver(index, whole.lengths, Some((buf, summed)), tools);
+            let summed = whole.sums.end(io.pool.bytes(buf, 0, received_bytes));
+            self.deliver(index, whole.lengths, Some((buf, summed)), io);
         }
     }
 
     /// Receives the available part of a large bulk by calls of the lane's own: piece by piece, so
     /// that each is summed before the next one displaces it from the cache. Returns whether the
     /// driver shall receive the rest.
-    pub(super) fn receive_bulk(&mut self, index: u32, tools: &mut Tools) -> bool {
+    pub(super) fn receive_bulk(&mut self, index: u32, io: &mut IoContext) -> bool {
         let mut left_bytes = Limits::TURN_BYTES_MAX;
         let discards = self.sink.is_some();
         while let Some(incoming) = &self.conn(index).incoming {
@@ -73,41 +73,41 @@ impl Conns {
             let conn = self.conn(index);
             let sealed = conn.seal.is_some();
             let space = if sealed {
-                conn.land(&mut tools.pool)
+                conn.land(&mut io.pool)
             } else {
                 received_bytes..lengths.bulk_bytes as usize
             };
             let piece_bytes = space.len().min(PIECE_BYTES_MAX).min(left_bytes);
-            let piece = tools.pool.bytes_mut(buf, space.start, piece_bytes);
+            let piece = io.pool.bytes_mut(buf, space.start, piece_bytes);
             let Some(socket) = &conn.socket else { return false };
-            tools.counters.syscall_count += 1;
-            tools.counters.recv_count += 1;
+            io.counters.syscall_count += 1;
+            io.counters.recv_count += 1;
             let mut short = false;
             match recv(socket, piece, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
-                    self.fail(index, CloseReason::Ended, tools);
+                    self.fail(index, CloseReason::Ended, io);
                     return false;
                 }
                 Ok((_, arrived_bytes)) => {
                     left_bytes -= arrived_bytes;
                     short = arrived_bytes < piece_bytes;
-                    tools.counters.in_bytes += u64_of(arrived_bytes);
+                    io.counters.in_bytes += u64_of(arrived_bytes);
                     if sealed {
                         self.conn(index).take_landed(arrived_bytes);
-                        self.cut(index, tools);
+                        self.cut(index, io);
                         let conn = self.slots.get(index as usize);
                         if conn.is_some_and(|conn| conn.paused || conn.starved) {
                             self.touch(index);
                             return false;
                         }
                     } else {
-                        self.on_bulk(index, arrived_bytes, tools);
+                        self.on_bulk(index, arrived_bytes, io);
                     }
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return true,
                 Err(errno) => {
-                    self.fail(index, CloseReason::Failed(errno_of(errno)), tools);
+                    self.fail(index, CloseReason::Failed(errno_of(errno)), io);
                     return false;
                 }
             }
@@ -134,7 +134,7 @@ impl Conns {
     }
 
     /// Delivers complete frames, within the turn's share; starts the receive of an incomplete bulk.
-    pub(super) fn cut(&mut self, index: u32, tools: &mut Tools) {
+    pub(super) fn cut(&mut self, index: u32, io: &mut IoContext) {
         let mut left_count = self.conn_frames_max;
         // The slot may be empty: an earlier frame was a protocol error.
         while let Some(conn) = self.slots.get_mut(index as usize) {
@@ -143,7 +143,7 @@ impl Conns {
                 return;
             }
             if !conn.skip() {
-                if self.open_record(index, tools) {
+                if self.open_record(index, io) {
                     continue;
                 }
                 return;
@@ -154,9 +154,9 @@ impl Conns {
             };
             let lengths = match cut {
                 Ok(Cut::Frame(lengths)) => lengths,
-                Ok(Cut::More) if self.open_record(index, tools) => continue,
-                Ok(Cut::More) => return self.awaits(index, tools),
-                Err(reason) => return self.fail_framing(index, reason, tools),
+                Ok(Cut::More) if self.open_record(index, io) => continue,
+                Ok(Cut::More) => return self.awaits(index, io),
+                Err(reason) => return self.fail_framing(index, reason, io),
             };
             if conn.accepted {
                 if left_count == 0 {
@@ -168,20 +168,20 @@ impl Conns {
             }
             let bulk_bytes = lengths.bulk_bytes as usize;
             if bulk_bytes == 0 {
-                self.deliver(index, lengths, None, tools);
+                self.deliver(index, lengths, None, io);
                 continue;
             }
             if conn.accepted && !conn.admission.writes {
                 conn.skip_bytes = bulk_bytes;
-                self.deliver(index, lengths, None, tools);
+                self.deliver(index, lengths, None, io);
                 if self.slots.get(index as usize).is_some_and(Conn::is_open) {
-                    self.began(index, bulk_bytes, tools);
+                    self.began(index, bulk_bytes, io);
                 }
                 continue;
             }
             let taken = match self.sink {
-                Some(sink) => Some((tools.pool.retained(sink), None)),
-                None => self.take_for(index, bulk_bytes, tools),
+                Some(sink) => Some((io.pool.retained(sink), None)),
+                None => self.take_for(index, bulk_bytes, io),
             };
             let (discards, mac_key) = (self.sink.is_some(), self.contents_key);
             let conn = self.conn(index);
@@ -194,7 +194,7 @@ impl Conns {
             let there_bytes = if discards {
                 conn.inbox.drop_behind(lengths.frame_bytes, bulk_bytes)
             } else {
-                let to = tools.pool.bytes_mut(buf, 0, bulk_bytes);
+                let to = io.pool.bytes_mut(buf, 0, bulk_bytes);
                 conn.inbox.take_behind(lengths.frame_bytes, to)
             };
             // A request's checksum goes into the log; a reply's is only on the wire.
@@ -203,8 +203,8 @@ impl Conns {
             let (sums, landed) = (Sums::new(crc32c, key), Landed::default());
             let received_bytes = 0;
             conn.incoming = Some(Incoming { buf, lengths, received_bytes, charge, sums, landed });
-            self.began(index, bulk_bytes, tools);
-            self.on_bulk(index, there_bytes, tools);
+            self.began(index, bulk_bytes, io);
+            self.on_bulk(index, there_bytes, io);
         }
     }
 
@@ -213,10 +213,10 @@ impl Conns {
         index: u32,
         lengths: Lengths,
         mut summed: Option<(BufId, Summed)>,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) {
         if let Some((sink, _)) = summed.take_if(|_| self.sink.is_some()) {
-            tools.pool.release(sink);
+            io.pool.release(sink);
         }
         self.conn(index).unfinished = None;
         let conn = self.conn(index);
@@ -227,9 +227,9 @@ impl Conns {
         let bulk_fits = summed.as_ref().is_none_or(fits);
         if !(head_fits && bulk_fits) {
             if let Some((buf, _)) = summed {
-                tools.pool.release(buf);
+                io.pool.release(buf);
             }
-            return self.fail(index, CloseReason::ProtocolError(ProtocolError::Checksum), tools);
+            return self.fail(index, CloseReason::ProtocolError(ProtocolError::Checksum), io);
         }
         let bulk_bytes = lengths.bulk_bytes;
         let bulk = summed.map(|(buf, Summed { crc32c, mac })| Bulk {
@@ -240,19 +240,19 @@ impl Conns {
             mac,
         });
         let conn = self.conn(index);
-        tools.counters.frame_in_count += 1;
+        io.counters.frame_in_count += 1;
         if conn.relay.is_some() {
-            return self.forward_frame(index, lengths.frame_bytes, bulk, tools);
+            return self.forward_frame(index, lengths.frame_bytes, bulk, io);
         }
         if conn.accepted && !conn.announced {
-            self.report_origin(index, tools);
+            self.report_origin(index, io);
         }
         let conn = self.conn(index);
-        let frame = tools.arena.put(conn.inbox.front(lengths.frame_bytes));
+        let frame = io.arena.put(conn.inbox.front(lengths.frame_bytes));
         conn.inbox.consume(lengths.frame_bytes);
         conn.announced = true;
         conn.paused = !conn.admitted;
-        tools.events.push(Event::Net(NetEvent::Frame { conn: conn.id, frame, bulk }));
+        io.events.push(Event::Net(NetEvent::Frame { conn: conn.id, frame, bulk }));
     }
 }
 

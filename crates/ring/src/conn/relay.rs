@@ -16,10 +16,10 @@
 
 use super::sealed::Sealed;
 use super::{Admission, Conn, Conns, State};
+use crate::io_context::IoContext;
 use crate::mailbox::{QueuedMessage, Relayed, RelayedMessage};
 use crate::number::u32_of;
 use crate::socket::is_from_this_host;
-use crate::tools::Tools;
 use interface::{
     BufId, Bulk, CloseReason, ConnId, ContentsMac, Errno, Event, NetEvent, Span, mac_of,
 };
@@ -144,19 +144,19 @@ impl Conns {
     // --- at the proxy lane -----------------------------------------------------------------------
 
     /// The core keeps the socket and lets a peer lane execute the requests.
-    pub(crate) fn relay(&mut self, id: ConnId, lane: usize, hello: Box<[u8]>, tools: &mut Tools) {
+    pub(crate) fn relay(&mut self, id: ConnId, lane: usize, hello: Box<[u8]>, io: &mut IoContext) {
         let Some(index) = self.open_index(id) else { return };
         let conn = self.conn(index);
         let is_fresh = conn.outbox.unsent_bytes() == 0 && !conn.admitted;
         if conn.relay.is_some() || !is_fresh {
-            return self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), tools);
+            return self.fail(index, CloseReason::ProtocolError(ProtocolError::Sequence), io);
         }
         conn.relay = Some(Relay::Proxy { lane, unacked_bytes: 0 });
         conn.announced = false;
         conn.paused = true;
         let sealed = conn.seal.as_deref().and_then(Sealed::of);
         let from_this_host = conn.socket.as_ref().is_some_and(is_from_this_host);
-        tools.counters.syscall_count += 1;
+        io.counters.syscall_count += 1;
         let relayed_hello = RelayedHello { hello, sealed, from_this_host };
         self.to_peers.push((lane, to_executor(id, ToExecutor::Hello(relayed_hello))));
     }
@@ -167,7 +167,7 @@ impl Conns {
         index: u32,
         frame_bytes: usize,
         bulk: Option<Bulk>,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) {
         let conn = self.conn(index);
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes as usize);
@@ -175,9 +175,9 @@ impl Conns {
         bytes.extend_from_slice(conn.inbox.front(frame_bytes));
         conn.inbox.consume(frame_bytes);
         if let Some(bulk) = bulk {
-            let whole = tools.pool.append(bulk, &mut bytes);
+            let whole = io.pool.append(bulk, &mut bytes);
             assert!(whole, "what was received is in memory");
-            tools.pool.release(bulk.buf);
+            io.pool.release(bulk.buf);
         }
         let bulk_crc32c = bulk.and_then(|bulk| bulk.crc32c);
         let bulk_mac = mac_of(bulk);
@@ -193,13 +193,13 @@ impl Conns {
     }
 
     /// A peer lane sent a message about a relayed connection.
-    pub(crate) fn on_relayed(&mut self, from: usize, relayed: Relayed, tools: &mut Tools) {
+    pub(crate) fn on_relayed(&mut self, from: usize, relayed: Relayed, io: &mut IoContext) {
         let Relayed { proxy_conn, message } = relayed;
         match message {
             RelayedMessage::ToExecutor(message) => {
-                self.on_to_executor(from, proxy_conn, message, tools)
+                self.on_to_executor(from, proxy_conn, message, io)
             }
-            RelayedMessage::ToProxy(message) => self.on_to_proxy(from, proxy_conn, message, tools),
+            RelayedMessage::ToProxy(message) => self.on_to_proxy(from, proxy_conn, message, io),
         }
     }
 
@@ -209,7 +209,7 @@ impl Conns {
         from: usize,
         proxy_conn: ConnId,
         message: ToProxy,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) {
         // The connection may have ended meanwhile.
         let Some(index) = self.open_index(proxy_conn) else { return };
@@ -222,24 +222,24 @@ impl Conns {
                 (conn.admitted, conn.admission) = (true, admission);
             }
             ToProxy::Credit(taken_bytes) => *unacked_bytes -= taken_bytes,
-            ToProxy::Reply(bytes) => return self.reply(index, &bytes, tools),
-            ToProxy::Close => return self.close(proxy_conn, tools),
-            ToProxy::Abort => return self.abort(index, tools),
+            ToProxy::Reply(bytes) => return self.reply(index, &bytes, io),
+            ToProxy::Close => return self.close(proxy_conn, io),
+            ToProxy::Abort => return self.abort(index, io),
         }
         // A bulk that is being received is cut when it is complete.
         if !conn.recv_armed {
-            self.cut(index, tools);
+            self.cut(index, io);
         }
         self.touch(index);
     }
 
-    fn reply(&mut self, index: u32, bytes: &[u8], tools: &mut Tools) {
-        if tools.fault.is_some() {
-            let frame = tools.arena.put(bytes);
-            tools.check_reply_fault(frame);
+    fn reply(&mut self, index: u32, bytes: &[u8], io: &mut IoContext) {
+        if io.fault.is_some() {
+            let frame = io.arena.put(bytes);
+            io.check_reply_fault(frame);
         }
-        self.conn(index).outbox.push(bytes, None, &mut tools.pool);
-        self.queued(index, tools);
+        self.conn(index).outbox.push(bytes, None, &mut io.pool);
+        self.queued(index, io);
     }
 
     /// Whether this lane proxies an open connection for a peer lane.
@@ -258,10 +258,10 @@ impl Conns {
         from: usize,
         proxy_conn: ConnId,
         message: ToExecutor,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) {
         if let ToExecutor::Hello(relayed_hello) = message {
-            return self.begin_executor_end((from, proxy_conn), &relayed_hello, tools);
+            return self.begin_executor_end((from, proxy_conn), &relayed_hello, io);
         }
         // The connection may have been closed meanwhile.
         let Some(index) = self.executor_ends.get(&(from, proxy_conn)).copied() else { return };
@@ -270,12 +270,12 @@ impl Conns {
         match message {
             ToExecutor::Frame(frame) => {
                 end.waiting.push_back(frame);
-                self.deliver_waiting(index, tools);
+                self.deliver_waiting(index, io);
             }
             ToExecutor::Ended(reason) => {
                 let event = Event::Net(NetEvent::Closed { conn: conn.id, reason });
-                tools.events.push(event);
-                self.remove(index, tools);
+                io.events.push(event);
+                self.remove(index, io);
             }
             ToExecutor::Hello(_) => {}
         }
@@ -285,10 +285,10 @@ impl Conns {
         &mut self,
         at: (usize, ConnId),
         relayed_hello: &RelayedHello,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) {
         let (lane, proxy_conn) = at;
-        if !self.evict_for_new(tools) {
+        if !self.evict_for_new(io) {
             self.to_peers.push((lane, to_proxy(proxy_conn, ToProxy::Abort)));
             return;
         }
@@ -304,14 +304,14 @@ impl Conns {
         conn.relay = Some(Relay::Executor(Box::new(end)));
         conn.paused = true;
         if relayed_hello.from_this_host {
-            tools.events.push(Event::Net(NetEvent::FromThisHost { conn: conn.id }));
+            io.events.push(Event::Net(NetEvent::FromThisHost { conn: conn.id }));
         }
         self.executor_ends.insert(at, index);
-        self.announce(index, relayed_hello.sealed.as_ref(), &relayed_hello.hello, tools);
+        self.announce(index, relayed_hello.sealed.as_ref(), &relayed_hello.hello, io);
     }
 
     /// Passes waiting frames to the core, as far as there are buffers.
-    pub(super) fn deliver_waiting(&mut self, index: u32, tools: &mut Tools) {
+    pub(super) fn deliver_waiting(&mut self, index: u32, io: &mut IoContext) {
         let Some(conn) = self.slots.get_mut(index as usize) else { return };
         let Some(Relay::Executor(end)) = &mut conn.relay else { return };
         while !conn.starved
@@ -319,7 +319,7 @@ impl Conns {
         {
             let buf = match frame.bulk_bytes() {
                 0 => None,
-                bulk_bytes => match tools.pool.take(bulk_bytes) {
+                bulk_bytes => match io.pool.take(bulk_bytes) {
                     Some(buf) => Some(buf),
                     None => {
                         end.waiting.push_front(frame);
@@ -331,8 +331,8 @@ impl Conns {
             };
             end.uncredited_bytes += frame.weight_bytes();
             conn.paused = !conn.admitted;
-            let event = frame.event(conn.id, buf, tools);
-            tools.events.push(event);
+            let event = frame.event(conn.id, buf, io);
+            io.events.push(event);
         }
         let credit = end.uncredited_bytes;
         if credit >= UNACKED_BYTES_MAX / 2 {
@@ -355,20 +355,20 @@ impl Conns {
         index: u32,
         frame: Span,
         bulk: Option<Bulk>,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) {
-        let frame = tools.arena.get(frame);
+        let frame = io.arena.get(frame);
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes as usize);
         let mut bytes = Vec::with_capacity(frame.len() + bulk_bytes);
         bytes.extend_from_slice(frame);
         let relay = &self.conn(index).relay;
         if matches!(relay, Some(Relay::Executor(end)) if !end.sealed) {
-            Header::put_sums(&mut bytes, bulk.and_then(|bulk| tools.sum_of(bulk, false)));
+            Header::put_sums(&mut bytes, bulk.and_then(|bulk| io.sum_of(bulk, false)));
         }
-        if bulk.is_none_or(|bulk| tools.pool.append(bulk, &mut bytes)) {
+        if bulk.is_none_or(|bulk| io.pool.append(bulk, &mut bytes)) {
             self.send_to_proxy(index, ToProxy::Reply(bytes.into_boxed_slice()));
         } else {
-            self.fail(index, CloseReason::Failed(IO), tools);
+            self.fail(index, CloseReason::Failed(IO), io);
         }
     }
 
@@ -404,10 +404,10 @@ impl Conns {
 
 impl Frame {
     /// The event for the core, with the bulk in this buffer.
-    fn event(&self, conn: ConnId, buf: Option<BufId>, tools: &mut Tools) -> Event {
+    fn event(&self, conn: ConnId, buf: Option<BufId>, io: &mut IoContext) -> Event {
         let (frame, bytes) = self.bytes.split_at(self.frame_bytes);
         let bulk = buf.map(|buf| {
-            tools.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
+            io.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
             Bulk {
                 buf,
                 start: 0,
@@ -416,6 +416,6 @@ impl Frame {
                 mac: self.bulk_mac,
             }
         });
-        Event::Net(NetEvent::Frame { conn, frame: tools.arena.put(frame), bulk })
+        Event::Net(NetEvent::Frame { conn, frame: io.arena.put(frame), bulk })
     }
 }

@@ -8,7 +8,7 @@
 
 use super::{Conn, Conns, Incoming, State};
 use crate::config::{ClientSeals, Config, Sealing, ServerSeals};
-use crate::tools::Tools;
+use crate::io_context::IoContext;
 use interface::{BadCertificate, CertificateFlaw, CloseReason, Errno, Event, NetEvent, Ticket};
 use rustix::net::{getpeername, getsockname};
 use seal::{Content, Fault, Flaw, HandshakeProgress, Seal, SetupError};
@@ -65,9 +65,9 @@ impl Seals {
     }
 
     /// The TLS state of an accepted connection; `None` if it stays in plain text.
-    pub(super) fn of_accepted(&self, socket: &OwnedFd, tools: &mut Tools) -> Option<Box<Seal>> {
+    pub(super) fn of_accepted(&self, socket: &OwnedFd, io: &mut IoContext) -> Option<Box<Seal>> {
         let server = self.server.as_ref()?;
-        tools.counters.syscall_count += 1;
+        io.counters.syscall_count += 1;
         // A Unix socket has no such address: it does not leave the host.
         let own = getsockname(socket).ok().and_then(|own| SocketAddr::try_from(own).ok());
         let sealed = own.map_or(self.sealing == Sealing::All, |own| self.sealing.takes(own.ip()));
@@ -104,23 +104,23 @@ impl Conns {
     }
 
     /// An outgoing connection is established, and starts its TLS handshake.
-    pub(super) fn begin_sealing(&mut self, index: u32, ticket: Ticket, tools: &mut Tools) {
+    pub(super) fn begin_sealing(&mut self, index: u32, ticket: Ticket, io: &mut IoContext) {
         let mut handshake = Vec::new();
         let seal = self.seals.client.as_ref().map(|client| Seal::client(&client(), &mut handshake));
         let conn = self.conn(index);
         conn.state = State::Sealing { ticket };
         conn.address = None;
         let Some(Ok(seal)) = seal else {
-            return self.fail(index, CloseReason::Failed(Errno::SEAL), tools);
+            return self.fail(index, CloseReason::Failed(Errno::SEAL), io);
         };
         self.set_seal(index, Some(Box::new(seal)));
         self.conn(index).outbox.push_handshake(&handshake);
         self.touch(index);
-        self.watch_handshake(index, tools);
+        self.watch_handshake(index, io);
     }
 
     /// Bytes were received.
-    pub(super) fn on_records(&mut self, index: u32, arrived_bytes: usize, tools: &mut Tools) {
+    pub(super) fn on_records(&mut self, index: u32, arrived_bytes: usize, io: &mut IoContext) {
         let conn = self.conn(index);
         conn.take_records(arrived_bytes);
         let Some(seal) = &mut conn.seal else { return };
@@ -134,100 +134,94 @@ impl Conns {
                     conn.announced = true;
                     let sealed = conn.seal.as_deref().and_then(Sealed::of);
                     let holder = sealed.and_then(|sealed| sealed.holder);
-                    let holder = holder.map(|holder| tools.arena.put(&holder));
-                    tools.events.push(Event::Net(NetEvent::Sealed {
-                        conn: conn.id,
-                        channel,
-                        holder,
-                    }));
+                    let holder = holder.map(|holder| io.arena.put(&holder));
+                    io.events.push(Event::Net(NetEvent::Sealed { conn: conn.id, channel, holder }));
                     if conn.accepted {
-                        self.report_origin(index, tools);
+                        self.report_origin(index, io);
                     }
                     let conn = self.conn(index);
                     if let State::Sealing { ticket } = conn.state {
                         conn.state = State::Open;
-                        tools
-                            .events
-                            .push(Event::Net(NetEvent::Connected { ticket, conn: conn.id }));
+                        io.events.push(Event::Net(NetEvent::Connected { ticket, conn: conn.id }));
                     }
                 }
-                Err(fault) => return self.fail_handshake(index, fault, tools),
+                Err(fault) => return self.fail_handshake(index, fault, io),
             }
         }
-        self.cut(index, tools);
+        self.cut(index, io);
         self.touch(index);
     }
 
-    fn fail_handshake(&mut self, index: u32, fault: Fault, tools: &mut Tools) {
+    fn fail_handshake(&mut self, index: u32, fault: Fault, io: &mut IoContext) {
         let conn = self.conn(index);
         let front = conn.seal.as_ref().and_then(|seal| seal.unopened().first().copied());
         let plain = fault == Fault::Foreign && front == Some(FRAME);
         if plain && conn.accepted {
-            return self.send_plain_refusal(index, RefusalReason::MustSeal, tools);
+            return self.send_plain_refusal(index, RefusalReason::MustSeal, io);
         }
         let reason = reason_of(fault);
         if let CloseReason::Certificate(bad) = reason {
-            return self.fail_certificate(index, bad, tools);
+            return self.fail_certificate(index, bad, io);
         }
         let foreign = CloseReason::Failed(Errno::MUST_NOT_SEAL);
-        self.fail(index, if plain { foreign } else { reason }, tools);
+        self.fail(index, if plain { foreign } else { reason }, io);
     }
 
     /// One end rejected the other's certificate: the peer gets an alert, if this end did, and the
     /// operator a log line.
-    fn fail_certificate(&mut self, index: u32, bad: BadCertificate, tools: &mut Tools) {
+    fn fail_certificate(&mut self, index: u32, bad: BadCertificate, io: &mut IoContext) {
         let conn = self.conn(index);
         if let State::Sealing { ticket } = conn.state {
             let reason = CloseReason::Certificate(bad);
-            tools.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
+            io.events.push(Event::Net(NetEvent::ConnectFailed { ticket, reason }));
         } else {
-            tools.counters.refused_count += 1;
-            tools.counters.syscall_count += 1;
+            io.counters.refused_count += 1;
+            io.counters.syscall_count += 1;
             let address = conn.socket.as_ref().and_then(|socket| getpeername(socket).ok());
             let address = address.flatten().and_then(|address| SocketAddr::try_from(address).ok());
             let address = address.map_or_else(|| "of this host".to_owned(), |at| at.to_string());
-            let client = tools.arena.put(address.as_bytes());
-            tools.events.push(Event::Net(NetEvent::CertificateRefused { bad, client }));
+            let client = io.arena.put(address.as_bytes());
+            io.events.push(Event::Net(NetEvent::CertificateRefused { bad, client }));
         }
-        self.begin_close(index, tools);
+        self.begin_close(index, io);
     }
 
     /// The received bytes are not a frame.
-    pub(super) fn fail_framing(&mut self, index: u32, reason: CloseReason, tools: &mut Tools) {
+    pub(super) fn fail_framing(&mut self, index: u32, reason: CloseReason, io: &mut IoContext) {
         let conn = self.conn(index);
         let stranger = conn.accepted && !conn.announced && conn.seal.is_none();
         if stranger && conn.inbox.front(1) == [HANDSHAKE] {
-            self.send_plain_refusal(index, RefusalReason::MustNotSeal, tools);
+            self.send_plain_refusal(index, RefusalReason::MustNotSeal, io);
         } else {
-            self.fail(index, reason, tools);
+            self.fail(index, reason, io);
         }
     }
 
     /// Sends a plain-text Refusal to a peer that uses the wrong one of TLS and plain text.
-    fn send_plain_refusal(&mut self, index: u32, reason: RefusalReason, tools: &mut Tools) {
+    fn send_plain_refusal(&mut self, index: u32, reason: RefusalReason, io: &mut IoContext) {
         let mut frame = Vec::new();
         let refusal = Refusal { reason };
         Header::Handshake(FrameKind::Refusal).encode(&mut frame, None, |to| to.write(&refusal));
-        tools.counters.refused_count += 1;
+        io.counters.refused_count += 1;
         let conn = self.conn(index);
         conn.seal = None;
-        conn.outbox.end_sealed(&mut tools.pool);
-        conn.outbox.push_summed(&frame, (None, None), &mut tools.pool);
-        self.begin_close(index, tools);
+        conn.outbox.end_sealed(&mut io.pool);
+        conn.outbox.push_summed(&frame, (None, None), &mut io.pool);
+        self.begin_close(index, io);
     }
 
     /// Decrypts the next record, if it is complete, and stores its plaintext. Returns whether there
     /// is more to process.
-    pub(super) fn open_record(&mut self, index: u32, tools: &mut Tools) -> bool {
-        match self.open_landed(index, tools) {
+    pub(super) fn open_record(&mut self, index: u32, io: &mut IoContext) -> bool {
+        match self.open_landed(index, io) {
             Ok(None) => {}
             Ok(Some(0)) => return true,
             Ok(Some(bulk_bytes)) => {
-                self.on_bulk(index, bulk_bytes, tools);
+                self.on_bulk(index, bulk_bytes, io);
                 return true;
             }
             Err(_) => {
-                self.fail(index, CloseReason::ProtocolError(ProtocolError::Seal), tools);
+                self.fail(index, CloseReason::ProtocolError(ProtocolError::Seal), io);
                 return false;
             }
         }
@@ -245,7 +239,7 @@ impl Conns {
                     let rest_bytes = lengths.bulk_bytes as usize - *received_bytes;
                     let (bulk, behind) = bytes.split_at(rest_bytes.min(bytes.len()));
                     if !discards {
-                        let to = tools.pool.bytes_mut(*buf, *received_bytes, bulk.len());
+                        let to = io.pool.bytes_mut(*buf, *received_bytes, bulk.len());
                         to.copy_from_slice(bulk);
                     }
                     inbox.append(behind);
@@ -256,20 +250,20 @@ impl Conns {
             Err(fault) => (0, Some(reason_of(fault))),
         };
         if let Some(reason) = reason {
-            self.fail(index, reason, tools);
+            self.fail(index, reason, io);
             return false;
         }
         if bulk_bytes > 0 {
-            self.on_bulk(index, bulk_bytes, tools);
+            self.on_bulk(index, bulk_bytes, io);
         }
         true
     }
 
     /// Makes records of the next bytes to send; `false`: this ended the connection.
-    pub(super) fn seal(&mut self, index: u32, tools: &mut Tools) -> bool {
+    pub(super) fn seal(&mut self, index: u32, io: &mut IoContext) -> bool {
         let Conn { seal: Some(seal), outbox, .. } = self.conn(index) else { return true };
-        let Err(errno) = outbox.seal(seal, &mut tools.pool) else { return true };
-        self.fail_sending(index, errno, tools);
+        let Err(errno) = outbox.seal(seal, &mut io.pool) else { return true };
+        self.fail_sending(index, errno, io);
         false
     }
 }

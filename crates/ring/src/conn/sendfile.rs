@@ -8,9 +8,9 @@
 use super::{Conn, Conns, State};
 use crate::config::{Counters, Limits};
 use crate::driver::{Kind, Op, Token};
+use crate::io_context::IoContext;
 use crate::number::{errno_of, u64_of, usize_of};
 use crate::send::Own;
-use crate::tools::Tools;
 use interface::{CloseReason, Errno};
 use rustix::io::{Errno as Failure, ioctl_fionbio};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -21,68 +21,68 @@ const IO: Errno = Errno(5);
 impl Conns {
     /// Sends file ranges, and the bytes in memory before them. Returns whether all of these were
     /// sent, so that the rest may be sent through the driver.
-    pub(super) fn send_files(&mut self, index: u32, tools: &mut Tools) -> bool {
+    pub(super) fn send_files(&mut self, index: u32, io: &mut IoContext) -> bool {
         let mut left_bytes = Limits::TURN_BYTES_MAX;
         loop {
             let Conn { outbox, socket, nonblocking, .. } = self.conn(index);
-            let Some(own) = outbox.next_own(left_bytes, &mut tools.pool) else { return true };
+            let Some(own) = outbox.next_own(left_bytes, &mut io.pool) else { return true };
             let Some(socket) = socket else { return false };
             if left_bytes == 0 {
                 self.touch(index);
                 return false;
             }
             let asked_bytes = own.own_bytes();
-            match leave(own, socket, nonblocking, &mut tools.counters) {
+            match leave(own, socket, nonblocking, &mut io.counters) {
                 Ok(sent_bytes @ 1..) => {
-                    tools.counters.out_bytes += u64_of(sent_bytes);
+                    io.counters.out_bytes += u64_of(sent_bytes);
                     left_bytes = left_bytes.saturating_sub(sent_bytes);
                     self.conn(index).outbox.sent(sent_bytes);
                     // Short: the socket is full, or the file has ended, which the next call
                     // reports.
                     if sent_bytes < asked_bytes {
-                        self.wait_for_space(index, tools);
+                        self.wait_for_space(index, io);
                         return false;
                     }
                 }
                 Err(Failure::AGAIN) => {
-                    self.wait_for_space(index, tools);
+                    self.wait_for_space(index, io);
                     return false;
                 }
                 Err(Failure::INTR) => {}
                 failed => {
-                    self.fail_sending(index, failed.map_or_else(errno_of, |_| IO), tools);
+                    self.fail_sending(index, failed.map_or_else(errno_of, |_| IO), io);
                     return false;
                 }
             }
         }
     }
 
-    fn wait_for_space(&mut self, index: u32, tools: &mut Tools) {
+    fn wait_for_space(&mut self, index: u32, io: &mut IoContext) {
         let conn = self.conn(index);
         conn.writable_armed = true;
         let op = Op::Writable { socket: conn.raw() };
         // SAFETY: the operation names no memory, and the connection keeps the socket until nothing
         // is armed.
-        unsafe { tools.driver.queue(Token::new(Kind::Writable, index), op) };
-        self.watch(index, tools.now.mono);
+        unsafe { io.driver.queue(Token::new(Kind::Writable, index), op) };
+        self.watch(index, io.now.mono);
     }
 
     /// The socket has space, or is broken, which the next send reports.
-    pub(crate) fn on_writable(&mut self, index: u32, tools: &mut Tools) {
+    pub(crate) fn on_writable(&mut self, index: u32, io: &mut IoContext) {
         let conn = self.conn(index);
         conn.writable_armed = false;
         if matches!(conn.state, State::Dead) {
-            self.remove_if_quiet(index, tools);
+            self.remove_if_quiet(index, io);
         } else {
             self.touch(index);
         }
     }
 
-    pub(super) fn fail_sending(&mut self, index: u32, errno: Errno, tools: &mut Tools) {
+    pub(super) fn fail_sending(&mut self, index: u32, errno: Errno, io: &mut IoContext) {
         if matches!(self.conn(index).state, State::Closing { .. }) {
-            self.abort(index, tools);
+            self.abort(index, io);
         } else {
-            self.fail(index, CloseReason::Failed(errno), tools);
+            self.fail(index, CloseReason::Failed(errno), io);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! under TLS.
 
 use super::Conn;
-use crate::tools::Tools;
+use crate::io_context::IoContext;
 use blake3::Hasher;
 use interface::{Bulk, ContentsMac, NO_MAC, Span};
 use wire::Crc32c;
@@ -77,13 +77,13 @@ impl Sums {
 
 impl Conn {
     /// Queues a frame and its bulk.
-    pub(super) fn push(&mut self, frame: Span, bulk: Option<Bulk>, tools: &mut Tools) {
+    pub(super) fn push(&mut self, frame: Span, bulk: Option<Bulk>, io: &mut IoContext) {
         if self.seal.is_some() {
-            return self.outbox.push(tools.arena.get(frame), bulk, &mut tools.pool);
+            return self.outbox.push(io.arena.get(frame), bulk, &mut io.pool);
         }
-        let crc32c = bulk.and_then(|bulk| tools.sum_of(bulk, !self.accepted));
-        let frame = tools.arena.get(frame);
-        self.outbox.push_summed(frame, (bulk, crc32c), &mut tools.pool);
+        let crc32c = bulk.and_then(|bulk| io.sum_of(bulk, !self.accepted));
+        let frame = io.arena.get(frame);
+        self.outbox.push_summed(frame, (bulk, crc32c), &mut io.pool);
     }
 }
 

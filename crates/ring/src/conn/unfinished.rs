@@ -10,9 +10,9 @@
 use super::{Conn, Conns};
 use crate::buffer::Pool;
 use crate::config::Limits;
+use crate::io_context::IoContext;
 use crate::number::u64_of;
 use crate::socket::received_bytes;
-use crate::tools::Tools;
 use interface::{BufId, CloseReason, ConnId, Mono, Party};
 
 /// The core's admission of a connection.
@@ -50,25 +50,25 @@ impl Conns {
         &mut self,
         index: u32,
         bulk_bytes: usize,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> Option<(BufId, Option<Charge>)> {
         let conn = self.conn(index);
         let party = conn.admission.party;
         let charge = conn
             .accepted
             .then(|| Charge { party, space_bytes: u64_of(Pool::space_bytes(bulk_bytes)) });
-        if charge.is_some_and(|charge| !self.may_charge(charge, tools)) {
+        if charge.is_some_and(|charge| !self.may_charge(charge, io)) {
             return None;
         }
-        let buf = tools.pool.take(bulk_bytes)?;
+        let buf = io.pool.take(bulk_bytes)?;
         if let Some(Charge { party, space_bytes }) = charge {
             self.charged.add(party, space_bytes);
         }
         Some((buf, charge))
     }
 
-    fn may_charge(&self, charge: Charge, tools: &Tools) -> bool {
-        let limit_bytes = u64_of(tools.pool.used_bytes_max());
+    fn may_charge(&self, charge: Charge, io: &IoContext) -> bool {
+        let limit_bytes = u64_of(io.pool.used_bytes_max());
         let Charge { party, space_bytes } = charge;
         let total_bytes = self.charged.total() + space_bytes;
         let party_bytes = self.charged.of(party) + space_bytes;
@@ -91,8 +91,8 @@ impl Conns {
     }
 
     /// A connection has begun a frame of which so many bytes may be missing.
-    pub(super) fn began(&mut self, index: u32, missing_bytes: usize, tools: &Tools) {
-        let (now, frame_ms_max) = (tools.now.mono, self.limits.frame_ms_max);
+    pub(super) fn began(&mut self, index: u32, missing_bytes: usize, io: &IoContext) {
+        let (now, frame_ms_max) = (io.now.mono, self.limits.frame_ms_max);
         let conn = self.conn(index);
         if !conn.accepted {
             return;
@@ -108,7 +108,7 @@ impl Conns {
 
     /// A connection waits for the rest of a frame or record, if part of one was received and the
     /// connection is still open. A bulk has a deadline of its own.
-    pub(super) fn awaits(&mut self, index: u32, tools: &Tools) {
+    pub(super) fn awaits(&mut self, index: u32, io: &IoContext) {
         let Some(conn) = self.slots.get_mut(index as usize) else { return };
         if conn.incoming.is_some() {
             return;
@@ -118,7 +118,7 @@ impl Conns {
             conn.unfinished = None;
         } else if conn.unfinished.is_none() {
             let wanted_bytes = conn.inbox.wanted_bytes();
-            self.began(index, wanted_bytes, tools);
+            self.began(index, wanted_bytes, io);
         }
     }
 
@@ -140,8 +140,8 @@ impl Conns {
     }
 
     /// Checks incomplete frames.
-    pub(super) fn expire_unfinished(&mut self, check_ms: u64, tools: &mut Tools) {
-        let now = tools.now.mono;
+    pub(super) fn expire_unfinished(&mut self, check_ms: u64, io: &mut IoContext) {
+        let now = io.now.mono;
         let due = |since: Mono| since.after_ms(check_ms) <= now;
         let mut has_expired = false;
         while let Some((_, id)) = self.unfinished.pop_front_if(|(since, _)| due(*since)) {
@@ -149,18 +149,18 @@ impl Conns {
             let Some(index) = self.open_index(id) else { continue };
             if self.conn(index).unfinished.is_none() {
                 self.conn(index).finish_watched = false;
-            } else if self.is_late(index, check_ms, tools) {
-                self.fail(index, CloseReason::Unfinished, tools);
+            } else if self.is_late(index, check_ms, io) {
+                self.fail(index, CloseReason::Unfinished, io);
             } else {
                 self.unfinished.push_back((now, id));
             }
         }
         if has_expired && self.is_starved() {
-            self.end_greediest(check_ms, tools);
+            self.end_greediest(check_ms, io);
         }
     }
 
-    fn is_late(&mut self, index: u32, check_ms: u64, tools: &mut Tools) -> bool {
+    fn is_late(&mut self, index: u32, check_ms: u64, io: &mut IoContext) -> bool {
         let scarce = self.is_starved();
         let conn = self.conn(index);
         let held = conn.incoming.is_some();
@@ -171,14 +171,14 @@ impl Conns {
             unfinished.received_bytes = None;
             return false;
         }
-        if unfinished.until <= tools.now.mono {
+        if unfinished.until <= io.now.mono {
             return true;
         }
         if !(scarce && held) {
             unfinished.received_bytes = None;
             return false;
         }
-        tools.counters.syscall_count += 1;
+        io.counters.syscall_count += 1;
         // The kernel does not report it for sockets that are not TCP.
         let received = conn.socket.as_ref().and_then(received_bytes).unwrap_or(0);
         let wanted_bytes = Limits::RATE_BYTES_MIN * check_ms / 1000;
@@ -188,8 +188,8 @@ impl Conns {
 
     /// Connections wait for a buffer: for each whose party holds less than another party, the
     /// oldest incomplete bulk of that other party is ended, if it began long enough ago.
-    fn end_greediest(&mut self, check_ms: u64, tools: &mut Tools) {
-        let began_last = tools.now.mono;
+    fn end_greediest(&mut self, check_ms: u64, io: &mut IoContext) {
+        let began_last = io.now.mono;
         let waiting: Vec<u32> = self.starved.iter().copied().collect();
         for index in waiting {
             let Some(conn) = self.slots.get_mut(index as usize) else { continue };
@@ -207,7 +207,7 @@ impl Conns {
             };
             let Some((_, id)) = self.unfinished.iter().find(of_party).copied() else { continue };
             if let Some(index) = self.open_index(id) {
-                self.fail(index, CloseReason::Unfinished, tools);
+                self.fail(index, CloseReason::Unfinished, io);
             }
         }
     }

@@ -4,8 +4,8 @@
 use super::{Job, JobKind, Step, borrowed};
 use crate::allocate::GiveBack;
 use crate::driver::Token;
+use crate::io_context::IoContext;
 use crate::objects::Objects;
-use crate::tools::Tools;
 use interface::Errno;
 use rustix::fs::ftruncate;
 use std::os::fd::BorrowedFd;
@@ -17,15 +17,15 @@ impl Job {
         errno: Errno,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         self.refused = Some(errno);
         let JobKind::Allocate { offset, range_bytes, .. } = self.kind else {
-            return self.fail(errno, objects, tools);
+            return self.fail(errno, objects, io);
         };
         let range = offset..offset.saturating_add(range_bytes);
         self.give_back = Some(GiveBack::new(range, self.before_bytes));
-        self.shorten(token, objects, tools)
+        self.shorten(token, objects, io)
     }
 
     /// Sets the former size first.
@@ -33,16 +33,16 @@ impl Job {
         &mut self,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
-        if tools.driver.truncates() {
-            return self.go(Step::Shorten, token, objects, tools);
+        if io.driver.truncates() {
+            return self.go(Step::Shorten, token, objects, io);
         }
         let size_bytes = self.former_bytes();
-        tools.counters.syscall_count += 1;
+        io.counters.syscall_count += 1;
         match borrowed(objects, self.object_index, |file| ftruncate(file, size_bytes)) {
-            Ok(()) => self.punch_next(token, objects, tools),
-            Err(errno) => self.end_give_back(Err(errno), objects, tools),
+            Ok(()) => self.punch_next(token, objects, io),
+            Err(errno) => self.end_give_back(Err(errno), objects, io),
         }
     }
 
@@ -58,20 +58,20 @@ impl Job {
         &mut self,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
-        let Some(mut give_back) = self.give_back.take() else { return self.done(tools) };
-        tools.counters.syscall_count += 2;
+        let Some(mut give_back) = self.give_back.take() else { return self.done(io) };
+        io.counters.syscall_count += 2;
         let next =
             borrowed(objects, self.object_index, |file: BorrowedFd<'_>| give_back.next(file));
         self.give_back = Some(give_back);
         match next {
             Ok(Some(hole)) => {
                 self.hole = hole;
-                self.go(Step::Punch, token, objects, tools)
+                self.go(Step::Punch, token, objects, io)
             }
-            Ok(None) => self.end_give_back(Ok(()), objects, tools),
-            Err(errno) => self.end_give_back(Err(errno), objects, tools),
+            Ok(None) => self.end_give_back(Ok(()), objects, io),
+            Err(errno) => self.end_give_back(Err(errno), objects, io),
         }
     }
 
@@ -80,11 +80,11 @@ impl Job {
         &mut self,
         result: Result<(), Errno>,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         match (self.refused, result) {
-            (Some(errno), _) | (None, Err(errno)) => self.fail(errno, objects, tools),
-            (None, Ok(())) => self.done(tools),
+            (Some(errno), _) | (None, Err(errno)) => self.fail(errno, objects, io),
+            (None, Ok(())) => self.done(io),
         }
     }
 }

@@ -11,9 +11,9 @@ use crate::cache::is_cached;
 use crate::config::FaultPoint;
 use crate::direct::DIRECT_BYTES;
 use crate::driver::{Op, Token};
+use crate::io_context::IoContext;
 use crate::number::{u32_of, u64_of};
 use crate::objects::{FileState, Objects};
-use crate::tools::Tools;
 use interface::{BufId, Errno, Event, ObjectEvent};
 use rustix::fs::fstat;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
@@ -32,21 +32,21 @@ impl Job {
         offset: u64,
         read_bytes: usize,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> Option<BufId> {
         if read_bytes < FILE_RANGE_BYTES_MIN || !objects.uses_file_ranges {
             return None;
         }
         let slot = objects.slot(self.object_index);
         let FileState::Open { file, .. } = &slot.file else { return None };
-        tools.counters.syscall_count += 1;
+        io.counters.syscall_count += 1;
         let size_bytes = u64::try_from(fstat(file).ok()?.st_size).ok()?;
         let left_bytes = size_bytes.saturating_sub(offset);
         let range_bytes = usize::try_from(left_bytes).unwrap_or(usize::MAX).min(read_bytes);
         if range_bytes < FILE_RANGE_BYTES_MIN {
             return None;
         }
-        tools.counters.syscall_count += 1;
+        io.counters.syscall_count += 1;
         match is_cached(file.as_fd(), offset..offset + u64_of(range_bytes)) {
             Ok(true) => {}
             Ok(false) => return None,
@@ -58,7 +58,7 @@ impl Job {
         }
         let (file, object) = (Arc::clone(file), slot.object);
         self.moved_bytes = range_bytes;
-        Some(tools.pool.add_file_range(FileRange { file, object, offset, range_bytes }))
+        Some(io.pool.add_file_range(FileRange { file, object, offset, range_bytes }))
     }
 
     /// Starts a transfer: returns its descriptor, and whether that one bypasses the page cache.
@@ -66,15 +66,15 @@ impl Job {
         &self,
         (at, piece_bytes, offset): (*const u8, usize, u64),
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> (RawFd, bool) {
         let is_whole = |number: u64| number.is_multiple_of(DIRECT_BYTES);
         let whole =
             is_whole(u64_of(at.addr())) && is_whole(u64_of(piece_bytes)) && is_whole(offset);
-        objects.count_move_begun(self.object_index, &mut tools.counters);
+        objects.count_move_begun(self.object_index, &mut io.counters);
         match &objects.slot(self.object_index).file {
             FileState::Open { direct: Some(direct), .. } if whole => {
-                tools.counters.object_direct_count += 1;
+                io.counters.object_direct_count += 1;
                 (direct.as_raw_fd(), true)
             }
             FileState::Open { file, .. } => (file.as_raw_fd(), false),
@@ -101,25 +101,25 @@ impl Job {
         outcome: Result<u32, Errno>,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         let moved_bytes = match outcome {
             Ok(moved_bytes) => moved_bytes as usize,
             Err(errno) if self.cached && errno == NOT_CACHED => {
-                return self.on_missed(token, objects, tools);
+                return self.on_missed(token, objects, io);
             }
             Err(errno) if self.cached && CANNOT_TELL.contains(&errno) => {
                 self.cached = false;
-                return self.go(Step::Move, token, objects, tools);
+                return self.go(Step::Move, token, objects, io);
             }
             Err(errno) => {
                 if let JobKind::Allocate { mode, .. } = self.kind
                     && takes_space(mode)
                     && may_leave_space(errno)
                 {
-                    return self.on_refused(errno, token, objects, tools);
+                    return self.on_refused(errno, token, objects, io);
                 }
-                return self.fail(errno, objects, tools);
+                return self.fail(errno, objects, io);
             }
         };
         self.moved_bytes += moved_bytes;
@@ -135,16 +135,16 @@ impl Job {
             | JobKind::Sync { .. }
             | JobKind::Stat { .. }
             | JobKind::Seek { .. }
-            | JobKind::Remove { .. } => return self.done(tools),
+            | JobKind::Remove { .. } => return self.done(io),
         };
         if self.moved_bytes < wanted_bytes && moved_bytes > 0 {
-            return self.go(Step::Move, token, objects, tools);
+            return self.go(Step::Move, token, objects, io);
         }
         if let JobKind::Sum { sums, .. } = self.kind {
-            return self.on_chunk(sums, token, objects, tools);
+            return self.on_chunk(sums, token, objects, io);
         }
         let written_short = self.kind.creates() && self.moved_bytes < wanted_bytes;
-        if written_short { self.fail(IO, objects, tools) } else { self.done(tools) }
+        if written_short { self.fail(IO, objects, io) } else { self.done(io) }
     }
 
     /// Whether the page cache lacks part of a page-cache-only read, as far as the kernel can tell.
@@ -154,7 +154,7 @@ impl Job {
         &self,
         (offset, read_bytes): (u64, usize),
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         let checks_cache = self.cached && objects.knows_cached && read_bytes > 0;
         let FileState::Open { file, direct: None } = &objects.slot(self.object_index).file else {
@@ -163,7 +163,7 @@ impl Job {
         if !checks_cache {
             return false;
         }
-        tools.counters.syscall_count += 1;
+        io.counters.syscall_count += 1;
         match is_cached(file.as_fd(), offset..offset + u64_of(read_bytes)) {
             Ok(is_cached) => !is_cached,
             Err(_) => {
@@ -178,13 +178,13 @@ impl Job {
         &mut self,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         let place = self.chunk.map_or((0, 0), |chunk| (chunk.offset, chunk.read_bytes));
-        if self.lacks(place, objects, tools) {
+        if self.lacks(place, objects, io) {
             (self.missed, self.cached) = (true, false);
         }
-        self.go(Step::Move, token, objects, tools)
+        self.go(Step::Move, token, objects, io)
     }
 
     /// The page cache lacks part of the read.
@@ -192,19 +192,19 @@ impl Job {
         &mut self,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         self.missed = true;
         match self.kind {
             JobKind::Read { ticket, .. } => {
                 if let Some(buf) = self.buf.take() {
-                    tools.pool.release(buf);
+                    io.pool.release(buf);
                 }
-                tools.events.push(Event::Object(ObjectEvent::Uncached { ticket }));
+                io.events.push(Event::Object(ObjectEvent::Uncached { ticket }));
                 true
             }
             JobKind::Part { part, .. } => {
-                tools.miss_part(part);
+                io.miss_part(part);
                 true
             }
             JobKind::Sum { .. }
@@ -217,7 +217,7 @@ impl Job {
             | JobKind::Seek { .. }
             | JobKind::Remove { .. } => {
                 self.cached = false;
-                self.go(Step::Move, token, objects, tools)
+                self.go(Step::Move, token, objects, io)
             }
         }
     }
@@ -228,41 +228,41 @@ impl Job {
         sums: u32,
         token: Token,
         objects: &mut Objects,
-        tools: &mut Tools,
+        io: &mut IoContext,
     ) -> bool {
         if let (Some(chunk), Some(buf)) = (self.chunk.take(), self.buf) {
-            let bytes = tools.pool.bytes(buf, 0, self.moved_bytes);
-            tools.sum_jobs.sum(sums, chunk, bytes);
+            let bytes = io.pool.bytes(buf, 0, self.moved_bytes);
+            io.sum_jobs.sum(sums, chunk, bytes);
         }
         self.moved_bytes = 0;
-        self.chunk = tools.sum_jobs.next(sums);
+        self.chunk = io.sum_jobs.next(sums);
         if self.chunk.is_none() {
-            return self.done(tools);
+            return self.done(io);
         }
-        self.read_chunk(token, objects, tools)
+        self.read_chunk(token, objects, io)
     }
 
-    pub(super) fn move_op(&self, objects: &mut Objects, tools: &mut Tools) -> (FaultPoint, Op) {
+    pub(super) fn move_op(&self, objects: &mut Objects, io: &mut IoContext) -> (FaultPoint, Op) {
         let moved_bytes = self.moved_bytes;
         let buffered = objects.raw(self.object_index);
         match self.kind {
             JobKind::Read { offset, read_bytes, .. } => {
                 let rest_bytes = read_bytes as usize - moved_bytes;
                 let Some(buf) = self.buf else { panic!("a read has its buffer") };
-                let at = tools.pool.at(buf, moved_bytes, rest_bytes);
+                let at = io.pool.at(buf, moved_bytes, rest_bytes);
                 let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
-                let (file, direct) = self.begin_move(piece, objects, tools);
+                let (file, direct) = self.begin_move(piece, objects, io);
                 let cached = self.cached && !direct;
                 (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct, cached })
             }
             JobKind::Part { part, offset, read_bytes, .. } => {
                 let rest_bytes = read_bytes as usize - moved_bytes;
-                let Some(buf) = tools.list_buf(part) else { panic!("a list has its buffer") };
-                let at = tools.pool.at(buf, part.start + moved_bytes, rest_bytes);
+                let Some(buf) = io.list_buf(part) else { panic!("a list has its buffer") };
+                let at = io.pool.at(buf, part.start + moved_bytes, rest_bytes);
                 let (read_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
-                let (file, direct) = self.begin_move(piece, objects, tools);
+                let (file, direct) = self.begin_move(piece, objects, io);
                 let cached = self.cached && !direct;
                 (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct, cached })
             }
@@ -271,19 +271,19 @@ impl Job {
                     panic!("a chunk is read into its buffer")
                 };
                 let rest_bytes = chunk.read_bytes - moved_bytes;
-                let at = tools.pool.at(buf, moved_bytes, rest_bytes);
+                let at = io.pool.at(buf, moved_bytes, rest_bytes);
                 let (read_bytes, offset) = (u32_of(rest_bytes), chunk.offset + u64_of(moved_bytes));
                 let piece = (at.cast_const(), rest_bytes, offset);
-                let (file, direct) = self.begin_move(piece, objects, tools);
+                let (file, direct) = self.begin_move(piece, objects, io);
                 let cached = self.cached && !direct;
                 (FaultPoint::ObjectRead, Op::Read { file, at, read_bytes, offset, direct, cached })
             }
             JobKind::Write { offset, bulk, .. } => {
                 let rest_bytes = bulk.bulk_bytes as usize - moved_bytes;
-                let at = tools.pool.at(bulk.buf, bulk.start as usize + moved_bytes, rest_bytes);
+                let at = io.pool.at(bulk.buf, bulk.start as usize + moved_bytes, rest_bytes);
                 let (write_bytes, offset) = (u32_of(rest_bytes), offset + u64_of(moved_bytes));
                 let at = at.cast_const();
-                let (file, direct) = self.begin_move((at, rest_bytes, offset), objects, tools);
+                let (file, direct) = self.begin_move((at, rest_bytes, offset), objects, io);
                 (FaultPoint::ObjectWrite, Op::Write { file, at, write_bytes, offset, direct })
             }
             JobKind::Truncate { size_bytes, .. } => {

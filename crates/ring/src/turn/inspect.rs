@@ -8,10 +8,10 @@ use wire::{Inspect, Status};
 impl Parts {
     /// Passes replies of inspections to the core.
     pub(super) fn read_inspected(&mut self) {
-        let Self { inspections: Some(queue), tools, .. } = self else { return };
+        let Self { inspections: Some(queue), io, .. } = self else { return };
         for reply in queue.take_replies() {
-            let body = tools.arena.put(&reply.reply);
-            tools.events.push(Event::Store(StoreEvent::Inspected {
+            let body = io.arena.put(&reply.reply);
+            io.events.push(Event::Store(StoreEvent::Inspected {
                 conn: reply.conn,
                 status: reply.status,
                 reply: body,
@@ -24,9 +24,9 @@ impl Parts {
         if let Some(queue) = &self.inspections {
             queue.request(conn, inspect);
         } else if inspect.is_some() {
-            let reply = self.tools.arena.put(&[]);
+            let reply = self.io.arena.put(&[]);
             let status = Status::NotImplemented;
-            self.tools.events.push(Event::Store(StoreEvent::Inspected { conn, status, reply }));
+            self.io.events.push(Event::Store(StoreEvent::Inspected { conn, status, reply }));
         }
     }
 }

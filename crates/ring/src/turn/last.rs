@@ -8,9 +8,9 @@ use std::io;
 impl Parts {
     /// Sends what is queued, for a bounded time.
     pub(super) fn send_last(&mut self) -> io::Result<()> {
-        let deadline = self.tools.now.mono.after_ms(self.stop_ms_max);
+        let deadline = self.io.now.mono.after_ms(self.stop_ms_max);
         // Most bytes have left when this returns; the success of a send at once ends no wait.
-        self.tools.driver.enter(Wait::No)?;
+        self.io.driver.enter(Wait::No)?;
         self.dispatch();
         self.flush();
         while self.conns.is_sending() || self.conns.has_proxied() || self.mailbox.is_waiting() {
@@ -23,7 +23,7 @@ impl Parts {
             let retry_ns = if must_poll { MESSAGE_RETRY_MS * 1_000_000 } else { left_ns };
             let ready = self.conns.is_ready();
             let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
-            self.tools.driver.enter(wait)?;
+            self.io.driver.enter(wait)?;
             self.dispatch();
             self.flush();
         }

@@ -22,7 +22,7 @@ impl Parts {
         let mut relayed_messages = std::mem::take(&mut self.relayed_waiting);
         self.read_queues(QUEUE_COUNT_MAX);
         for (from, relayed) in relayed_messages.drain(..) {
-            self.conns.on_relayed(from, relayed, &mut self.tools);
+            self.conns.on_relayed(from, relayed, &mut self.io);
         }
         if self.relayed_waiting.is_empty() {
             self.relayed_waiting = relayed_messages;
@@ -30,26 +30,26 @@ impl Parts {
     }
 
     fn read_queues(&mut self, count_max: usize) {
-        let Self { mailbox, tools, conns, kernel, spin, relayed_waiting, .. } = self;
+        let Self { mailbox, io, conns, kernel, spin, relayed_waiting, .. } = self;
         mailbox.read(count_max, |from, message| {
             spin.worked = true;
             match message {
                 QueuedMessage::Mount(message) => {
-                    tools.events.push(Event::Peer(PeerEvent::Message { from, message }))
+                    io.events.push(Event::Peer(PeerEvent::Message { from, message }))
                 }
                 QueuedMessage::Peer(encoded) => {
-                    let body = tools.arena.put(&encoded);
-                    tools.events.push(Event::Peer(PeerEvent::Received { from, body }));
+                    let body = io.arena.put(&encoded);
+                    io.events.push(Event::Peer(PeerEvent::Received { from, body }));
                 }
                 QueuedMessage::Socket { socket, seal, hello } => {
-                    conns.adopt((socket, seal), &hello, tools);
+                    conns.adopt((socket, seal), &hello, io);
                 }
                 QueuedMessage::Relayed(relayed) => {
                     relayed_waiting.push((usize::from(from.0), relayed))
                 }
                 QueuedMessage::RegisterKernelQueues => {
                     if let Some(kernel) = kernel {
-                        kernel.register(tools);
+                        kernel.register(io);
                     }
                 }
             }

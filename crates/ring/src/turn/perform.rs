@@ -31,10 +31,10 @@ impl Parts {
             Action::Object(action) => self.act_object(action),
             Action::Kernel(action) => self.act_kernel(action),
             Action::Retain { as_buf, bulk } => {
-                self.named_buffers.copy(as_buf, bulk, &mut self.tools.pool)
+                self.named_buffers.copy(as_buf, bulk, &mut self.io.pool)
             }
-            Action::Release { buf } => self.tools.pool.release(self.named_buffers.release(buf)),
-            Action::Point(point) => drop(self.tools.inject(FaultPoint::Place(point))),
+            Action::Release { buf } => self.io.pool.release(self.named_buffers.release(buf)),
+            Action::Point(point) => drop(self.io.inject(FaultPoint::Place(point))),
             Action::Recovered => (self.recovered)(),
             Action::ReadSecrets => self.read_secrets(),
             Action::Usage { ticket } => self.report_usage(ticket),
@@ -45,21 +45,21 @@ impl Parts {
     }
 
     fn act_net(&mut self, action: NetAction) {
-        let tools = &mut self.tools;
+        let io = &mut self.io;
         match action {
-            NetAction::Connect { ticket, address } => self.conns.connect(ticket, address, tools),
+            NetAction::Connect { ticket, address } => self.conns.connect(ticket, address, io),
             NetAction::Admit { conn, writes, party } => {
                 self.conns.admit(conn, Admission { writes, party });
             }
             NetAction::Send { conn, frame, bulk } => {
                 let bulk = bulk.map(|bulk| self.named_buffers.resolve(bulk));
-                self.conns.send(conn, frame, bulk, tools);
+                self.conns.send(conn, frame, bulk, io);
             }
-            NetAction::Close { conn } => self.conns.close(conn, tools),
+            NetAction::Close { conn } => self.conns.close(conn, io),
             NetAction::HandOver { conn, lane, hello } => self.hand_over(conn, lane, hello),
             NetAction::Proxy { conn, lane, hello } => {
-                let hello: Box<[u8]> = tools.arena.get(hello).into();
-                self.conns.relay(conn, usize::from(lane.0), hello, tools);
+                let hello: Box<[u8]> = io.arena.get(hello).into();
+                self.conns.relay(conn, usize::from(lane.0), hello, io);
             }
         }
     }
@@ -68,7 +68,7 @@ impl Parts {
         let (to, message) = match action {
             PeerAction::Message { to, message } => (to, QueuedMessage::Mount(message)),
             PeerAction::Send { to, body } => {
-                (to, QueuedMessage::Peer(self.tools.arena.get(body).into()))
+                (to, QueuedMessage::Peer(self.io.arena.get(body).into()))
             }
         };
         self.mailbox.send(usize::from(to.0), message);
@@ -83,14 +83,14 @@ impl Parts {
             StoreAction::Inspect { conn, ask } => self.inspect(conn, Some(ask)),
             StoreAction::InspectEnd { conn } => self.inspect(conn, None),
             StoreAction::Space { ticket } => {
-                let space = present(&mut self.objects).space(ticket, &mut self.tools);
-                self.tools.events.push(space);
+                let space = present(&mut self.objects).space(ticket, &mut self.io);
+                self.io.events.push(space);
             }
         }
     }
 
     fn act_object(&mut self, action: ObjectAction) {
-        let tools = &mut self.tools;
+        let io = &mut self.io;
         let (object, kind) = match action {
             ObjectAction::Read {
                 ticket,
@@ -103,11 +103,11 @@ impl Parts {
                 return self.read_list(ticket, object, (pieces, only_cached));
             }
             ObjectAction::Write { ticket, object, object_offset: offset, bulk, block_bytes } => {
-                tools.pool.retain(bulk.buf);
+                io.pool.retain(bulk.buf);
                 (object, JobKind::Write { ticket, offset, bulk, block_bytes })
             }
             ObjectAction::Sums { ticket, object, ranges } => {
-                let sums = tools.sum_jobs.begin(ticket, tools.arena.get(ranges));
+                let sums = io.sum_jobs.begin(ticket, io.arena.get(ranges));
                 (object, JobKind::Sum { sums })
             }
             ObjectAction::Truncate { ticket, object, size_bytes } => {
@@ -155,23 +155,23 @@ impl Parts {
 
     fn hand_over(&mut self, conn: interface::ConnId, lane: LaneId, hello: Span) {
         // The connections write to the arena, so it cannot be borrowed.
-        let hello: Box<[u8]> = self.tools.arena.get(hello).into();
-        self.conns.hand_over(conn, usize::from(lane.0), &hello, &mut self.tools);
+        let hello: Box<[u8]> = self.io.arena.get(hello).into();
+        self.conns.hand_over(conn, usize::from(lane.0), &hello, &mut self.io);
     }
 
     pub(super) fn log_append(&mut self, ticket: Ticket, batch: Span) {
         let log = present(&mut self.log);
-        match log.append(ticket, self.tools.arena.get(batch)) {
-            Some(event) => self.tools.events.push(event),
-            None => log.write(&mut self.tools),
+        match log.append(ticket, self.io.arena.get(batch)) {
+            Some(event) => self.io.events.push(event),
+            None => log.write(&mut self.io),
         }
     }
 
     fn read_list(&mut self, ticket: Ticket, object: Object, (pieces, only_cached): (Span, bool)) {
-        let mut from = Reader::new(self.tools.arena.get(pieces));
+        let mut from = Reader::new(self.io.arena.get(pieces));
         let pieces: Vec<ObjectPiece> = std::iter::from_fn(|| from.read().ok()).collect();
         let list_bytes = pieces.iter().map(|piece| piece.piece_bytes as usize).sum();
-        let list = self.tools.lists.begin(ticket, pieces.len(), list_bytes);
+        let list = self.io.lists.begin(ticket, pieces.len(), list_bytes);
         let mut start = 0;
         for ObjectPiece { stripe_index, object_offset: offset, piece_bytes: read_bytes } in pieces {
             let part = Part::new(list, start);
@@ -182,20 +182,20 @@ impl Parts {
     }
 
     fn begin(&mut self, object: Object, kind: JobKind) {
-        present(&mut self.objects).begin(object, kind, &mut self.tools);
+        present(&mut self.objects).begin(object, kind, &mut self.io);
     }
 
     fn report_usage(&mut self, ticket: Ticket) {
-        self.tools.counters.syscall_count += 1;
+        self.io.counters.syscall_count += 1;
         let usage = usage::now(&self.counters());
-        self.tools.events.push(Event::Usage { ticket, usage });
+        self.io.events.push(Event::Usage { ticket, usage });
     }
 
     fn kernel_reply(&mut self, answer: Answer) {
         let kernel = present(&mut self.kernel);
-        kernel.reply(answer, &mut self.tools);
+        kernel.reply(answer, &mut self.io);
         if std::mem::take(&mut kernel.opened) && kernel.has_queues() {
-            kernel.register(&mut self.tools);
+            kernel.register(&mut self.io);
             let own = usize::from(self.mailbox.lane().0);
             for lane in (0..self.mailbox.lane_count()).filter(|lane| *lane != own) {
                 self.mailbox.send(lane, QueuedMessage::RegisterKernelQueues);
@@ -204,7 +204,7 @@ impl Parts {
     }
 
     fn log_line(&mut self, level: LogLevel, line: Span) {
-        (self.say)(level, &String::from_utf8_lossy(self.tools.arena.get(line)));
+        (self.say)(level, &String::from_utf8_lossy(self.io.arena.get(line)));
     }
 }
 

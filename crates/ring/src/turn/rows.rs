@@ -8,11 +8,11 @@ use interface::{Event, Span, StoreEvent, Ticket};
 impl Parts {
     /// Passes the row store's replies to the core.
     pub(super) fn read_row_replies(&mut self) {
-        let Self { log: Some(log), tools, .. } = self else { return };
+        let Self { log: Some(log), io, .. } = self else { return };
         for reply in log.feed().map(Feed::take_replies).unwrap_or_default() {
-            tools.events.push(match reply {
+            io.events.push(match reply {
                 RowReply::Rows { ticket, result } => {
-                    let result = result.map(|rows| tools.arena.put(&rows));
+                    let result = result.map(|rows| io.arena.put(&rows));
                     Event::Store(StoreEvent::Rows { ticket, result })
                 }
                 RowReply::Checkpointed { shard, lsn, transno } => {
@@ -21,7 +21,7 @@ impl Parts {
             });
         }
         if log.is_behind() {
-            tools.events.push(Event::Store(StoreEvent::LogSpace(log.space())));
+            io.events.push(Event::Store(StoreEvent::LogSpace(log.space())));
         }
     }
 
@@ -32,7 +32,7 @@ impl Parts {
         (from, until): (Span, Span),
         row_count_max: u32,
     ) {
-        let arena = &self.tools.arena;
+        let arena = &self.io.arena;
         let (from, until) = (arena.get(from).into(), arena.get(until).into());
         let lane = self.mailbox.lane();
         let query = RowQuery { lane, ticket, from, until, row_count_max };
@@ -40,7 +40,7 @@ impl Parts {
             Some(feed) => feed.push_query(query),
             None => {
                 let result = Err(interface::Errno(wire::Status::NotImplemented.number()));
-                self.tools
+                self.io
                     .events
                     .push(Event::Store(StoreEvent::Rows { ticket: query.ticket, result }));
             }

@@ -9,7 +9,7 @@ impl Parts {
     /// Another thread may have set secrets.
     pub(super) fn take_secrets(&mut self) {
         if let Some(secrets) = self.mailbox.take_secrets() {
-            self.tools.events.push(Event::Secrets(secrets));
+            self.io.events.push(Event::Secrets(secrets));
         }
     }
 
@@ -22,7 +22,7 @@ impl Parts {
             thread.spawn(move || waker.set_secrets(read(), None)).is_ok()
         });
         if !spawned {
-            self.tools.events.push(Event::Secrets(None::<Secrets>));
+            self.io.events.push(Event::Secrets(None::<Secrets>));
         }
     }
 }

@@ -59,10 +59,10 @@ impl Lane {
     /// Expires deadlines, as if that time had passed since the last call.
     fn expire_later(&mut self) {
         self.later_ms += DEADLINE_MS + 1;
-        let Parts { conns, tools, clock, .. } = &mut *self.ring.parts;
-        tools.now = clock.read();
-        tools.now.mono = tools.now.mono.after_ms(self.later_ms);
-        conns.expire(false, tools);
+        let Parts { conns, io, clock, .. } = &mut *self.ring.parts;
+        io.now = clock.read();
+        io.now.mono = io.now.mono.after_ms(self.later_ms);
+        conns.expire(false, io);
         self.turn();
     }
 
@@ -142,7 +142,7 @@ fn a_connection_not_admitted_in_time_is_closed_and_an_admitted_one_costs_no_turn
         let mut silent = TcpStream::connect(address).unwrap();
         until(lanes, |lanes| lanes[0].ring.conn_count() == 2);
         let deadline = lanes[0].ring.parts.conns.deadline(false).unwrap();
-        assert!(deadline > lanes[0].ring.parts.tools.now.mono, "{deadline:?} is not over");
+        assert!(deadline > lanes[0].ring.parts.io.now.mono, "{deadline:?} is not over");
         lanes[0].expire_later();
         until(lanes, |lanes| lanes[0].ring.conn_count() == 1);
         assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);

@@ -1,4 +1,4 @@
-//! State that all parts of a ring share.
+//! What all parts of a ring use to reach the kernel and their core: driver, buffers, events.
 
 use crate::buffer::Pool;
 use crate::config::{Counters, Fault, FaultPoint};
@@ -14,7 +14,7 @@ const KIND_OFFSET: usize = 5;
 const SLOT_OFFSET: usize = 28;
 
 /// Shared by connections, objects and the kernel channel; owned by the ring.
-pub(crate) struct Tools {
+pub(crate) struct IoContext {
     pub(crate) driver: Driver,
     pub(crate) pool: Pool,
     pub(crate) lists: Lists,
@@ -31,7 +31,7 @@ pub(crate) struct Tools {
     pub(crate) checksum_memory: bool,
 }
 
-impl Tools {
+impl IoContext {
     /// Calls the fault injection, if configured.
     pub(crate) fn inject(&self, point: FaultPoint) -> Option<Errno> {
         self.fault.as_ref().and_then(|fault| fault(point))
