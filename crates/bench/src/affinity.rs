@@ -182,10 +182,10 @@ impl Race<'_> {
         for seconds in doubled.take_while(|seconds| *seconds <= TRY_SECONDS_MAX) {
             let sample = self.try_once(entrant, seconds)?;
             let lanes = sample.usage.and_then(|usage| usage.lanes);
-            let letter_count = lanes.map_or(0, |lanes| lanes.letter_count);
+            let message_count = lanes.map_or(0, |lanes| lanes.message_count);
             // With fewer operations the other messages between lanes would count too much.
             if sample.tally.op_count >= TRY_OPS_MIN {
-                return Ok(letter_count > sample.tally.op_count);
+                return Ok(message_count > sample.tally.op_count);
             }
         }
         bail!(

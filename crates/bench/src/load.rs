@@ -299,7 +299,7 @@ impl Load {
             }
             return;
         }
-        if is_note(turn.arena.get(frame)) {
+        if is_notification(turn.arena.get(frame)) {
             return; // A load replays nothing, so what became durable is nothing to it.
         }
         if client.counts {
@@ -459,7 +459,7 @@ fn bulk_bytes(frame: &[u8]) -> u64 {
     head.map_or(0, |lengths| u64::from(lengths.bulk_bytes))
 }
 
-fn is_note(frame: &[u8]) -> bool {
+fn is_notification(frame: &[u8]) -> bool {
     let head = frame.first_chunk().and_then(|head| Lengths::peek(head).ok());
     head.is_some_and(|lengths| lengths.kind == FrameKind::CommitNotification)
 }

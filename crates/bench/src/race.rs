@@ -103,7 +103,7 @@ impl<'a> Race<'a> {
         for (index, entrant) in entrants.iter_mut().enumerate() {
             fill(&mut entrant.row, &samples[index]);
             if entrant.row.note.is_none() {
-                note_busy(&mut entrant.row);
+                report_busy(&mut entrant.row);
             }
         }
         for index in 0..entrants.len() {
@@ -118,7 +118,7 @@ impl<'a> Race<'a> {
 }
 
 /// A row whose load was busy all the time does not show the server's rate.
-fn note_busy(row: &mut Row) {
+fn report_busy(row: &mut Row) {
     const BUSY: f64 = 0.95;
     let load = row.generator_busy.is_some_and(|busy| busy > BUSY);
     let server = row.server_busy.is_some_and(|busy| busy > BUSY);

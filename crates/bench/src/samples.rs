@@ -75,7 +75,7 @@ pub(crate) fn fill(row: &mut Row, samples: &[Sample]) {
     row.cpu_us_per_op = of(cpu_us_per_op);
     row.syscalls_per_op = of(|sample| per_op(sample, sample.usage?.lanes?.syscall_count));
     row.exchanges_per_op = of(|sample| per_op(sample, sample.usage?.lanes?.request_count));
-    row.hops_per_op = of(|sample| per_op(sample, sample.usage?.lanes?.letter_count));
+    row.hops_per_op = of(|sample| per_op(sample, sample.usage?.lanes?.message_count));
     row.clock_reads_per_turn = of(|sample| {
         let lanes = sample.usage?.lanes?;
         ratio(lanes.clock_read_count, lanes.turn_count)

@@ -73,7 +73,7 @@ pub(crate) struct LaneUsage {
     /// Clock readings.
     pub(crate) clock_read_count: u64,
     /// Messages to peer lanes.
-    pub(crate) letter_count: u64,
+    pub(crate) message_count: u64,
     /// The longest turn since the start.
     pub(crate) turn_ns_max: u64,
     /// Reads and writes of files' contents that were passed to worker threads.
@@ -161,7 +161,7 @@ impl LaneUsage {
             turn_count: stats.turn_count,
             syscall_count: stats.syscall_count,
             clock_read_count: stats.clock_read_count,
-            letter_count: stats.message_out_count,
+            message_count: stats.message_out_count,
             turn_ns_max: stats.turn_ns_max,
             handed_count: stats.objects.handed_count,
             started_count: stats.objects.thread_count,
@@ -203,7 +203,7 @@ impl LaneUsage {
             turn_count: join(self.turn_count, other.turn_count),
             syscall_count: join(self.syscall_count, other.syscall_count),
             clock_read_count: join(self.clock_read_count, other.clock_read_count),
-            letter_count: join(self.letter_count, other.letter_count),
+            message_count: join(self.message_count, other.message_count),
             turn_ns_max: join(self.turn_ns_max, other.turn_ns_max),
             handed_count: join(self.handed_count, other.handed_count),
             started_count: join(self.started_count, other.started_count),

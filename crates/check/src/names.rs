@@ -201,12 +201,12 @@ impl Walk<'_> {
         for (inode, places) in names {
             let parent = self.tallies.get(&inode).map(|tally| tally.parent);
             let fits = places.iter().position(|place| Some(place.dir) == parent);
-            let kept = if inode == InodeNo::ROOT { None } else { Some(fits.unwrap_or(0)) };
-            if let (Some(kept), Some(tally)) = (kept, self.tallies.get_mut(&inode)) {
-                tally.within = Some(places[kept].dir);
+            let retained = if inode == InodeNo::ROOT { None } else { Some(fits.unwrap_or(0)) };
+            if let (Some(retained), Some(tally)) = (retained, self.tallies.get_mut(&inode)) {
+                tally.within = Some(places[retained].dir);
             }
             for (index, place) in places.into_iter().enumerate() {
-                if Some(index) != kept {
+                if Some(index) != retained {
                     let what = format!("directory {} has another name", number(inode));
                     let mend = Mend::DropName(place.clone());
                     self.find_at(Kind::DirectoryNamedTwice, (place, inode), (what, mend));

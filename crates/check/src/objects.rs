@@ -141,14 +141,14 @@ impl Walk<'_> {
 /// [`StoreError`] when the medium fails.
 pub fn recheck_objects(view: &View, outcome: Outcome) -> Result<Outcome, StoreError> {
     let files = ObjectFiles::new(view.objects_path());
-    let mut kept = Outcome { findings: Vec::new(), mends: Vec::new(), ..outcome };
+    let mut confirmed = Outcome { findings: Vec::new(), mends: Vec::new(), ..outcome };
     for (finding, mend) in outcome.findings.into_iter().zip(outcome.mends) {
         if is_still_wrong((view, &files), &finding)? {
-            kept.findings.push(finding);
-            kept.mends.push(mend);
+            confirmed.findings.push(finding);
+            confirmed.mends.push(mend);
         }
     }
-    Ok(kept)
+    Ok(confirmed)
 }
 
 /// Whether some of what was found is about objects' files.

@@ -58,12 +58,12 @@ pub fn repair(
     let salvaged = store.salvage_rows(&mut |step| observe(Step::Salvaged(step)))?;
     let lost = salvaged.as_ref().map(rows_lost).unwrap_or_default();
     mended.extend(salvaged.iter().flat_map(|damaged| rows_findings(damaged).into_iter().take(1)));
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
-    store.redo(&cold)?;
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
+    store.redo(&row_store)?;
     store.remove_earlier_logs()?;
     let mut report = Report::new(&store);
     for _ in 0..ROUND_COUNT_MAX {
-        let view = store.view(&cold)?;
+        let view = store.view(&row_store)?;
         let outcome = check(&view, Depth::Metadata, watch)?;
         let chosen = choose(&outcome);
         if chosen.is_empty() {
@@ -88,13 +88,13 @@ pub fn repair(
         let rows: Rows = std::mem::take(&mut edits.rows);
         drop(edits);
         if !rows.is_empty() {
-            cold.put_all(&rows)?;
+            row_store.put_all(&rows)?;
         }
         observe(Step::Written).map_err(io)?;
         mended.extend(chosen.iter().map(|index| outcome.findings[*index].clone()));
     }
     // Nothing that it mends depends on contents, so they are looked at once.
-    let mut left = check(&store.view(&cold)?, Depth::Contents, watch)?;
+    let mut left = check(&store.view(&row_store)?, Depth::Contents, watch)?;
     left.put_first(lost);
     Ok(Repaired { mended, left, report: report.path() })
 }

@@ -137,7 +137,7 @@ fn fill(
     store: &mut Store,
     contents: Contents<'_>,
 ) -> Result<Restored, RestoreError> {
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     let mut rows = Rows::new();
     let mut objects = Objects::new(store.objects_path(), contents);
     let mut inode_count = 0;
@@ -158,14 +158,14 @@ fn fill(
         }
         inode_count += u64::from(matches!(line, Line::Inode(_)));
         if rows.len() >= ROW_COUNT_MAX {
-            cold.put_all(&std::mem::take(&mut rows))?;
+            row_store.put_all(&std::mem::take(&mut rows))?;
         }
     }
     objects.end();
-    cold.put_all(&rows)?;
+    row_store.put_all(&rows)?;
     let Objects { to, restored, found, .. } = objects;
     sync_all(&to).map_err(|error| RestoreError::Io(to, error))?;
-    let view = store.view(&cold)?;
+    let view = store.view(&row_store)?;
     let damages = found.named(|inodes| Paths::of_rows(&view.reader()).paths_of(inodes))?;
     match contents {
         Contents::Objects(Source { takes_damage: false, .. }) if damages.count() > 0 => {

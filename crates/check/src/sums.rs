@@ -113,7 +113,7 @@ impl Group {
 #[derive(Default)]
 pub(crate) struct Found {
     found: Vec<(ObjectName, Finding)>,
-    untold_count: u64,
+    unlisted_count: u64,
 }
 
 /// Damaged objects.
@@ -122,21 +122,21 @@ pub struct Damages {
     /// One an object; [`FINDING_COUNT_MAX`] at most.
     pub findings: Vec<Finding>,
     /// Findings beyond that limit.
-    pub untold_count: u64,
+    pub unlisted_count: u64,
 }
 
 impl Damages {
     /// How many objects are damaged.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.untold_count + u64::try_from(self.findings.len()).unwrap_or(u64::MAX)
+        self.unlisted_count + u64::try_from(self.findings.len()).unwrap_or(u64::MAX)
     }
 }
 
 impl Found {
     pub(crate) fn add(&mut self, kind: Kind, (name, file): (ObjectName, PathBuf), what: String) {
         if self.found.len() >= FINDING_COUNT_MAX {
-            self.untold_count += 1;
+            self.unlisted_count += 1;
             return;
         }
         let (severity, inode) = (Severity::Damage, Some(name.inode));
@@ -155,7 +155,7 @@ impl Found {
             Finding { paths, ..finding }
         };
         let findings = self.found.into_iter().map(named).collect();
-        Ok(Damages { findings, untold_count: self.untold_count })
+        Ok(Damages { findings, unlisted_count: self.unlisted_count })
     }
 }
 
@@ -175,8 +175,8 @@ mod tests {
         let text = Group { group: 1, sums: sums.clone(), damaged_blocks: Vec::new() }.text();
         assert_eq!(Group::of_text(1, &text, &[]).unwrap().sums, sums);
         let long = format!("{text}{}", &text[..16]);
-        let far = text.replacen("00000100", "01000100", 1);
-        for wrong in [&text[1..], &text[2..], &long, &far, "zz"] {
+        let uncovered = text.replacen("00000100", "01000100", 1);
+        for wrong in [&text[1..], &text[2..], &long, &uncovered, "zz"] {
             assert_eq!(Group::of_text(1, wrong, &[]), None, "{wrong}");
         }
     }

@@ -36,7 +36,7 @@ pub struct Outcome {
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,
     /// Findings beyond that limit.
-    pub untold_count: u64,
+    pub unlisted_count: u64,
     /// Inodes that were looked at.
     pub inode_count: u64,
     /// Names.
@@ -177,7 +177,7 @@ impl Walk<'_> {
         let is_in_flux = inode.into_iter().chain(dir).any(|inode| self.in_flux.contains(&inode));
         let severity = if is_in_flux { Severity::Info } else { kind.row().1 };
         if self.suspects.len() >= FINDING_COUNT_MAX {
-            self.outcome.untold_count += 1;
+            self.outcome.unlisted_count += 1;
             return;
         }
         let mend = if is_in_flux { Mend::Leave } else { mend };

@@ -45,7 +45,7 @@ fn made(folder: &Path) -> PathBuf {
     let path = folder.join("good");
     let shape = Shape { meta_shard_count: 1, data_shard_count: 2, ..Shape::default() };
     let mut store = store::open_or_create(&path, &shape).unwrap();
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     let mut rows = BTreeMap::new();
     let now = Timestamp::from_ns(1);
     let link = |rows: &mut BTreeMap<_, _>, (dir, cookie), text: &str, (inode, kind)| {
@@ -77,7 +77,7 @@ fn made(folder: &Path) -> PathBuf {
             }
         }
     }
-    let view = store.view(&cold).unwrap();
+    let view = store.view(&row_store).unwrap();
     let root = view.reader().get(&Key::inode(InodeNo::ROOT)).unwrap().unwrap();
     let root = InodeRow::decode_all(root).unwrap();
     let (entry_count, nlink) = (DIR_COUNT, 2 + u32::try_from(DIR_COUNT).unwrap());
@@ -88,8 +88,8 @@ fn made(folder: &Path) -> PathBuf {
     drop(view);
     // In two writes, so that pages are free.
     let later = rows.split_off(Key::listing(InodeNo::new(0, 4), 1).bytes());
-    cold.put_all(&rows).unwrap();
-    cold.put_all(&later).unwrap();
+    row_store.put_all(&rows).unwrap();
+    row_store.put_all(&later).unwrap();
     path
 }
 
@@ -113,10 +113,10 @@ fn copy(from: &Path, to: &Path) {
 /// All rows but those that every opening changes.
 fn rows_of(path: &Path) -> Rows {
     let mut store = store::open(path).unwrap();
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
-    store.redo(&cold).unwrap();
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    store.redo(&row_store).unwrap();
     let mut rows = Rows::new();
-    let view = store.view(&cold).unwrap();
+    let view = store.view(&row_store).unwrap();
     let scanned = view.reader().scan(&Range::all(), |key, value| {
         rows.insert(key.to_vec(), value.to_vec());
         Ok(ScanControl::Continue)
@@ -161,7 +161,7 @@ fn repaired(bad: &Path, bytes: &[u8], before: &Rows, case: &str) -> usize {
     let aside: Vec<_> = quarantine.map(|entry| entry.unwrap().path()).collect();
     let aside = aside.iter().filter(|path| path.extension().is_some_and(|name| name == "mdb"));
     let aside: Vec<Vec<u8>> = aside.map(|path| fs::read(path).unwrap()).collect();
-    assert!(aside == [bytes], "{case}: the damaged file is kept as it is");
+    assert!(aside == [bytes], "{case}: the damaged file is unchanged");
 
     // It opens, and nothing is wrong with it.
     let rows = rows_of(bad);

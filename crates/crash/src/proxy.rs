@@ -51,7 +51,7 @@ pub(crate) struct Rule {
 
 struct Active {
     rule: Rule,
-    met_count: u64,
+    matched_count: u64,
 }
 
 #[derive(Default)]
@@ -97,7 +97,7 @@ impl Proxy {
 
     /// Adds a rule; earlier rules match first.
     pub(crate) fn rule(&self, rule: Rule) {
-        self.state().rules.push(Active { rule, met_count: 0 });
+        self.state().rules.push(Active { rule, matched_count: 0 });
     }
 
     /// All frames pass again.
@@ -106,13 +106,15 @@ impl Proxy {
     }
 
     /// How many frames the rules have matched.
-    pub(crate) fn met_count(&self) -> u64 {
-        self.state().rules.iter().map(|active| active.met_count).sum()
+    pub(crate) fn matched_count(&self) -> u64 {
+        self.state().rules.iter().map(|active| active.matched_count).sum()
     }
 
     /// Waits until the rules have matched so many frames.
-    pub(crate) fn wait_met(&self, frame_count: u64) -> Result<()> {
-        until(&format!("{frame_count} frames are met"), || Ok(self.met_count() >= frame_count))
+    pub(crate) fn wait_matched(&self, frame_count: u64) -> Result<()> {
+        until(&format!("{frame_count} frames have matched"), || {
+            Ok(self.matched_count() >= frame_count)
+        })
     }
 
     /// Sends the held frames on; returns how many.
@@ -158,7 +160,7 @@ impl Shared {
     }
 
     /// The action of the first rule that matches a frame.
-    fn meet(&self, direction: Direction, frame: &[u8]) -> Option<Act> {
+    fn match_rules(&self, direction: Direction, frame: &[u8]) -> Option<Act> {
         let op = Op::from_number(u16::from_le_bytes([frame[6], frame[7]]));
         let takes_effect = frame[28..30] != [0, 0];
         let mut state = self.lock();
@@ -169,9 +171,9 @@ impl Shared {
             };
             wanted
                 && active.rule.direction == direction
-                && active.met_count < active.rule.frame_count
+                && active.matched_count < active.rule.frame_count
         })?;
-        active.met_count += 1;
+        active.matched_count += 1;
         Some(active.rule.act)
     }
 }
@@ -204,8 +206,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 fn pump(direction: Direction, mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
     let mut keeps_server = false;
     while let Some((kind, frame)) = next_frame(&mut from) {
-        let met = matches!(kind, FrameKind::Request | FrameKind::Reply);
-        let act = if met { shared.meet(direction, &frame) } else { None };
+        let has_rules = matches!(kind, FrameKind::Request | FrameKind::Reply);
+        let act = if has_rules { shared.match_rules(direction, &frame) } else { None };
         match act {
             Some(Act::Drop) => {}
             Some(Act::DropAndCut) => break,

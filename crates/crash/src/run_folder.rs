@@ -39,7 +39,7 @@ impl Setup {
 pub(crate) struct RunFolder {
     /// The folder.
     pub(crate) folder: PathBuf,
-    kept: bool,
+    retained: bool,
 }
 
 impl RunFolder {
@@ -51,12 +51,12 @@ impl RunFolder {
         let folder = place.join(format!("{RUN_PREFIX}{}", std::process::id()));
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
         on_ending(folder.clone())?;
-        Ok(Self { folder, kept: false })
+        Ok(Self { folder, retained: false })
     }
 
     /// Leaves logs and journals in place.
     pub(crate) fn keep(&mut self) {
-        self.kept = true;
+        self.retained = true;
     }
 }
 
@@ -64,7 +64,7 @@ impl Drop for RunFolder {
     fn drop(&mut self) {
         if let Err(error) = sweep(&self.folder) {
             eprintln!("left behind below {}: {error:#}", self.folder.display());
-        } else if !self.kept {
+        } else if !self.retained {
             fs::remove_dir_all(&self.folder).ok();
         }
     }

@@ -37,7 +37,7 @@ pub struct PreVersions {
 }
 
 impl PreVersions {
-    /// Most versions kept.
+    /// Most versions in a record.
     pub const COUNT_MAX: usize = 5;
 
     /// No versions.

@@ -366,7 +366,12 @@ impl Lane {
 
     /// Records one change of the server's own. Without a transaction number of its own it takes
     /// that of the last recorded transaction.
-    pub(crate) fn record_note(&mut self, shard: ShardId, transno: Transno, change: &Change<'_>) {
+    pub(crate) fn record_own_change(
+        &mut self,
+        shard: ShardId,
+        transno: Transno,
+        change: &Change<'_>,
+    ) {
         let transno = if transno.0 > 0 { transno } else { self.commit.shard(shard).pushed };
         let mut changes = self.scratch.empty();
         change.encode(&mut Writer::new(&mut changes));

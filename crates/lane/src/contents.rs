@@ -47,7 +47,7 @@ impl Lane {
                     }
                 }
                 Outcome::Record { shard, transno, change } => {
-                    self.record_note(shard, transno, &change);
+                    self.record_own_change(shard, transno, &change);
                 }
                 Outcome::Removed { inode, result } => self.on_removed(turn, inode, result),
             }
@@ -55,12 +55,12 @@ impl Lane {
     }
 
     /// Records the data shards' own changes before the lane's first turn.
-    pub(crate) fn record_noted(&mut self) {
+    pub(crate) fn record_own_outcomes(&mut self) {
         while let Some(outcome) = self.data.outcome() {
             let Outcome::Record { shard, transno, change } = outcome else {
                 panic!("unexpected outcome: {outcome:?}")
             };
-            self.record_note(shard, transno, &change);
+            self.record_own_change(shard, transno, &change);
         }
     }
 

@@ -81,7 +81,7 @@ impl Lane {
                 self.record_of_lane(shard, &Change::Client(over));
             }
         }
-        self.record_noted();
+        self.record_own_outcomes();
     }
 
     /// Whether a client with state from a boot was evicted.
@@ -104,7 +104,7 @@ impl Lane {
         }
         let index = self.meta_index(shard);
         let transno = self.metas[index].take_transno();
-        self.record_note(shard, transno, change);
+        self.record_own_change(shard, transno, change);
     }
 
     /// A client without a connection has expired: it loses its handles, and the next recovery does

@@ -80,7 +80,7 @@ impl Lane {
         let shard = ShardId::meta(0);
         let index = self.meta_index(shard);
         let transno = self.metas[index].take_transno();
-        self.record_note(shard, transno, &Change::Export(*change));
+        self.record_own_change(shard, transno, &Change::Export(*change));
         self.send_to_peer_lanes(turn, &PeerBody::Export { change: ExportDefinition(*change) });
         self.take_export(turn, change);
     }

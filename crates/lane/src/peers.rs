@@ -176,8 +176,8 @@ impl Lane {
         received.clear();
         received.extend_from_slice(turn.arena.get(body));
         self.receive(turn, from, &received);
-        while let Some(kept) = self.channel(from).next_kept() {
-            match PeerMessage::decode_all(&kept) {
+        while let Some(early) = self.channel(from).next_early() {
+            match PeerMessage::decode_all(&early) {
                 Ok(message) => self.apply_message(turn, &message.body),
                 Err(reason) => self.break_channel(turn, from, &format!("{reason:?}")),
             }

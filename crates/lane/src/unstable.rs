@@ -129,9 +129,9 @@ impl Lane {
             return;
         }
         if !self.sessions.has(header.session) {
-            self.record_note(shard, transno, change); // It left meanwhile.
+            self.record_own_change(shard, transno, change); // It left meanwhile.
             if let Some(sums) = sums {
-                self.record_note(shard, Transno(0), &Change::Contents(sums));
+                self.record_own_change(shard, Transno(0), &Change::Contents(sums));
             }
             return;
         }

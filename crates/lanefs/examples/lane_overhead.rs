@@ -169,12 +169,12 @@ impl Harness {
             boot_id: 0,
             now_ns: 1,
         };
-        harness.greet(&secret);
+        harness.handshake(&secret);
         harness
     }
 
     /// Hello, Challenge, Proof, Welcome.
-    fn greet(&mut self, secret: &Secret) {
+    fn handshake(&mut self, secret: &Secret) {
         let hello = Hello {
             server_lane: LaneId(0),
             client: ClientUuid([9; 16]),

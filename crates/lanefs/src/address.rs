@@ -106,8 +106,9 @@ pub(crate) fn resolve(full: &str) -> Result<SocketAddr> {
     Ok(first.ok_or_else(|| Exit::new(Code::Unreachable, format!("{full} has no address")))?)
 }
 
-/// Where this machine reaches a server that listens there: a wildcard is reached over loopback.
-pub(crate) fn reached_here(mut listens: SocketAddr) -> SocketAddr {
+/// The address at which this host connects to a server that listens there: loopback for the unspecified
+/// address.
+pub(crate) fn loopback_if_unspecified(mut listens: SocketAddr) -> SocketAddr {
     if listens.ip().is_unspecified() {
         listens.set_ip(match listens {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),

@@ -44,7 +44,7 @@ pub(crate) fn launch_with(arguments: &[OsString], log: &Path, talkative: bool) -
     let pid = Pid::from_child(&child);
     let guard = signals::on_ending(move |_| {
         // It may have ended by itself already.
-        let _gone = kill_process(pid, Signal::TERM);
+        let _ended = kill_process(pid, Signal::TERM);
     })?;
     let mut ready = None;
     for line in BufReader::new(from_child).split(b'\n') {

@@ -114,9 +114,10 @@ impl Plan {
 /// Turns until the core has enough, with bytes in memory for the reads that are measured.
 fn turn(config: Config, null: NullFs, ready: impl FnOnce()) -> io::Result<()> {
     let mut ring = Ring::new(Config { checksum_memory: false, ..config })?;
-    let kept = NULL_READ_BYTES.iter().map(|count| ring.bulk_of(&vec![7; *count])).collect();
-    let kept: Option<Vec<_>> = kept;
-    let mut null = null.keeping(kept.ok_or_else(|| io::Error::other("no buffers to read from"))?);
+    let buffers = NULL_READ_BYTES.iter().map(|count| ring.bulk_of(&vec![7; *count])).collect();
+    let buffers: Option<Vec<_>> = buffers;
+    let mut null =
+        null.keeping(buffers.ok_or_else(|| io::Error::other("no buffers to read from"))?);
     ready();
     while ring.turn(&mut null)? {}
     Ok(())

@@ -246,8 +246,8 @@ pub(crate) fn tell_of(damages: &Damages) -> Result<()> {
         .findings
         .iter()
         .try_for_each(|finding| put(&Row::of(finding, false), false, &mut Stdout))?;
-    if damages.untold_count > 0 {
-        out::print_bytes(format!("{} more are not listed\n", damages.untold_count).as_bytes())?;
+    if damages.unlisted_count > 0 {
+        out::print_bytes(format!("{} more are not listed\n", damages.unlisted_count).as_bytes())?;
     }
     Ok(())
 }
@@ -358,7 +358,7 @@ struct Sum {
     warning_count: usize,
     damage_count: usize,
     /// Findings that are in none of the lines: there were too many.
-    untold_count: u64,
+    unlisted_count: u64,
     mended_count: usize,
 }
 
@@ -379,7 +379,7 @@ pub(crate) fn sum_up(
         info_count: count(Severity::Info),
         warning_count: count(Severity::Warning),
         damage_count: count(Severity::Damage),
-        untold_count: outcome.untold_count,
+        unlisted_count: outcome.unlisted_count,
         mended_count: mended.len(),
     };
     if json {
@@ -388,13 +388,13 @@ pub(crate) fn sum_up(
     let Sum { inode_count, name_count, object_count, damage_count, warning_count, .. } = sum;
     let mended =
         if mended.is_empty() { String::new() } else { format!(", {} mended", mended.len()) };
-    let untold = match outcome.untold_count {
+    let unlisted = match outcome.unlisted_count {
         0 => String::new(),
         count => format!(", {count} more findings that are not listed"),
     };
     let line = format!(
         "{inode_count} inodes, {name_count} names, {object_count} objects: {damage_count} damages, \
-         {warning_count} warnings{mended}{untold}\n"
+         {warning_count} warnings{mended}{unlisted}\n"
     );
     Ok(out.write_all(line.as_bytes())?)
 }

@@ -229,7 +229,7 @@ fn address_of(server: &str) -> Result<String> {
     // A server on all addresses is reached over loopback here, and certificates have that name.
     let address = address.trim_end();
     Ok(match address.parse::<SocketAddr>() {
-        Ok(at) => address::reached_here(at).to_string(),
+        Ok(at) => address::loopback_if_unspecified(at).to_string(),
         Err(_) => address.to_owned(),
     })
 }

@@ -104,7 +104,7 @@ impl Session {
     }
 
     /// Reports an error of one path and continues, unless the server is unreachable.
-    pub(crate) fn note<T>(&mut self, what: &str, result: Result<T>) -> Result<Option<T>> {
+    pub(crate) fn report<T>(&mut self, what: &str, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) => match code_of(&error) {
@@ -182,7 +182,7 @@ impl Session {
         }
         let listed = self.list(url);
         let what = format!("cannot read directory '{}'", url.text());
-        for entry in self.note(&what, listed)?.unwrap_or_default() {
+        for entry in self.report(&what, listed)?.unwrap_or_default() {
             self.each(&url.at(url.path.join(&entry.name)), &entry.attr, recursive, act)?;
         }
         Ok(())
@@ -195,7 +195,7 @@ impl Session {
             reports.iter().for_each(|report| self.report_error(&report.to_string()));
             // What was done is durable when the command ends.
             let left = volume.leave().map_err(anyhow::Error::from);
-            self.note(&address, left)?;
+            self.report(&address, left)?;
         }
         if self.failed { Err(Exit::said(Code::Failed).into()) } else { Ok(()) }
     }

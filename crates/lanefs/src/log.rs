@@ -94,7 +94,7 @@ pub(crate) fn set_level(level: Option<LogLevel>) {
     let (targets, fault) = targets(level);
     if let Some(log) = LOG.get() {
         // It fails only when the subscriber is no more, which stays.
-        let _gone = log.filter.reload(targets);
+        let _ignored = log.filter.reload(targets);
     }
     if let Some(fault) = fault {
         warn!("{fault}");

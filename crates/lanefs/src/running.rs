@@ -101,13 +101,13 @@ pub(crate) fn text_of(path: &Path) -> String {
 pub(crate) struct Running {
     entry: Entry,
     /// With its lock, if it could be written.
-    kept: Option<(PathBuf, File)>,
+    registration: Option<(PathBuf, File)>,
 }
 
 impl Running {
     /// From here on others find `entry`.
     pub(crate) fn begin(entry: Entry) -> Self {
-        let mut running = Self { entry, kept: None };
+        let mut running = Self { entry, registration: None };
         running.write();
         running
     }
@@ -120,7 +120,7 @@ impl Running {
 
     fn write(&mut self) {
         match folder().and_then(|folder| write(&folder, &self.entry)) {
-            Ok(kept) => self.kept = Some(kept),
+            Ok(registration) => self.registration = Some(registration),
             Err(error) => debug!("`lanefs status` will not know this process: {error:#}"),
         }
     }
@@ -128,7 +128,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some((path, _)) = &self.kept {
+        if let Some((path, _)) = &self.registration {
             // One that stays is taken away by the next that reads it: its lock is free.
             let _stays = std::fs::remove_file(path);
         }

@@ -99,7 +99,7 @@ fn reload(args: &args::Serve, trigger: ReloadTrigger) -> Result<Reload> {
 struct Credentials {
     secrets: Secrets,
     /// The file that has the secrets, if one counts.
-    kept: Option<WatchedSecrets>,
+    watched: Option<WatchedSecrets>,
     /// With certificates.
     seals: Option<ServerSeals>,
 }
@@ -108,18 +108,18 @@ struct Credentials {
 fn credentials(args: &args::Serve, trigger: ReloadTrigger) -> Result<Credentials> {
     let secret_file = args.secret.secret_file.as_deref();
     let Some(files) = args.certificates.files(args.seal)? else {
-        let kept = WatchedSecrets::open(&secret::path_or_new(secret_file), trigger)?;
-        return Ok(Credentials { secrets: kept.secrets(), kept: Some(kept), seals: None });
+        let watched = WatchedSecrets::open(&secret::path_or_new(secret_file), trigger)?;
+        return Ok(Credentials { secrets: watched.secrets(), watched: Some(watched), seals: None });
     };
-    let kept = secret_file.map(|file| WatchedSecrets::open(file, trigger)).transpose()?;
-    let secrets = match &kept {
-        Some(kept) => kept.secrets(),
+    let watched = secret_file.map(|file| WatchedSecrets::open(file, trigger)).transpose()?;
+    let secrets = match &watched {
+        Some(watched) => watched.secrets(),
         // Nobody knows it.
         None => Secret::new(library::random()?).into(),
     };
     let warn = Arc::new(|line: &str| warn!("{line}"));
-    let seals = Some(library::certificates::server(files, kept.is_some(), warn)?);
-    Ok(Credentials { secrets, kept, seals })
+    let seals = Some(library::certificates::server(files, watched.is_some(), warn)?);
+    Ok(Credentials { secrets, watched, seals })
 }
 
 /// The store; made if there is none and no certain one is wanted.
@@ -186,11 +186,11 @@ fn wait_for_end(
 /// names, of them only what must be there.
 fn restore(
     store: &Store,
-    cold: &RowStore,
+    row_store: &RowStore,
     lane_count: u16,
     meta_bytes_max: Option<u64>,
 ) -> Result<Vec<Restored>> {
-    let replayed = store.redo(cold)?;
+    let replayed = store.redo(row_store)?;
     if replayed.torn_count > 0 {
         warn!(
             "{} log(s) ended in a batch that was never acknowledged; it was left out",
@@ -205,12 +205,12 @@ fn restore(
     }
     let mut loading = Loading::new(restore);
     if meta_bytes_max.is_none() {
-        cold.read(&Range::all(), |row| loading.load(row))?;
+        row_store.read(&Range::all(), |row| loading.load(row))?;
     } else {
-        cold.read(&Range::inodes(), |row| loading.load(row))?;
-        cold.read(&Range::start(), |row| loading.load(row))?;
+        row_store.read(&Range::inodes(), |row| loading.load(row))?;
+        row_store.read(&Range::start(), |row| loading.load(row))?;
         for unit in loading.missing() {
-            cold.read(&unit.range(), |row| loading.fetch(&unit, row))?;
+            row_store.read(&unit.range(), |row| loading.fetch(&unit, row))?;
             loading.fetched(&unit);
         }
     }
@@ -222,7 +222,7 @@ fn start(
     (args, driver): (&args::Serve, DriverKind),
     store: &mut Store,
     listener: TcpListener,
-    Credentials { secrets, kept, seals }: Credentials,
+    Credentials { secrets, watched, seals }: Credentials,
     cores: &[u16],
     sender: &Sender<ProcessEvent>,
 ) -> Result<(Vec<Stopper>, RunningRowThreads)> {
@@ -231,22 +231,22 @@ fn start(
     let superblock = *store.superblock();
     let term = Term::of_boot(store.boot_id());
     let map = Map::single_server(lane_count, superblock.shard_counts(), term);
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     store.repairs().iter().for_each(|line| warn!("{line}"));
-    let restored = restore(store, &cold, lane_count, args.serving.space.meta_memory)?;
+    let restored = restore(store, &row_store, lane_count, args.serving.space.meta_memory)?;
     let lengths = LogLengths {
         log_bytes_max: args.serving.space.log_bytes_max / u64::from(lane_count),
         segment_bytes: args.serving.space.segment_bytes,
     };
     let collect = args.serving.space.collect;
     let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.space.segment_bytes / 4);
-    let logs = store.new_logs(&cold, lane_count, reserve_bytes)?;
-    let mut row_threads = RowThreads::new(cold.clone(), Pace { lengths, collect }, lane_count);
+    let logs = store.new_logs(&row_store, lane_count, reserve_bytes)?;
+    let mut row_threads = RowThreads::new(row_store.clone(), Pace { lengths, collect }, lane_count);
     // The weakest counts until a recovery is completed.
     let share = args.serving.promises.share.mode();
-    let share_before = cold.share_before()?.map_or(share, |before| before.min(share));
-    cold.set_share(share_before)?;
-    let recovered = when_recovered(lane_count, cold, share)?;
+    let share_before = row_store.share_before()?.map_or(share, |before| before.min(share));
+    row_store.set_share(share_before)?;
+    let recovered = when_recovered(lane_count, row_store, share)?;
     let exports = exports(&args.serving.exports)?;
     check_stored(&exports, &restored)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
@@ -257,8 +257,8 @@ fn start(
         mailboxes.iter().map(ring::Mailbox::waker).collect(),
     )?
     .into_iter();
-    if let Some(kept) = kept {
-        kept.keep(mailboxes.iter().map(ring::Mailbox::waker).collect())?;
+    if let Some(watched) = watched {
+        watched.keep(mailboxes.iter().map(ring::Mailbox::waker).collect())?;
     }
     let mut listener = Some(OwnedFd::from(listener));
     let spin_us = args.spin.us();
@@ -329,14 +329,14 @@ fn start(
 
 /// Records the sharing mode when the recovery of every lane is over: changes made under the earlier modes are
 /// durable then. A thread does it, because the write blocks.
-fn when_recovered(lane_count: u16, cold: RowStore, share: lane::Share) -> Result<Sender<()>> {
+fn when_recovered(lane_count: u16, row_store: RowStore, share: lane::Share) -> Result<Sender<()>> {
     let (sender, recovered) = channel();
     let thread = std::thread::Builder::new().name("recovered".to_owned());
     let spawned = thread.spawn(move || {
         if recovered.iter().take(usize::from(lane_count)).count() < usize::from(lane_count) {
             return;
         }
-        if let Err(error) = cold.set_share(share) {
+        if let Err(error) = row_store.set_share(share) {
             warn!("{error}: the next recovery waits as the weaker mode does");
         }
     });

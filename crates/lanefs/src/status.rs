@@ -87,7 +87,7 @@ impl Wanted {
     pub(crate) fn means(&self, entry: &Entry) -> bool {
         let at = |dir: &Option<String>| self.dir.is_some() && *dir == self.dir;
         let reached = entry.address.as_ref().is_some_and(|address| {
-            let listens = address.parse().ok().map(address::reached_here);
+            let listens = address.parse().ok().map(address::loopback_if_unspecified);
             let here = listens.map(|listens| listens.to_string());
             self.addresses.iter().any(|it| it == address || Some(it) == here.as_ref())
         });

@@ -2,7 +2,7 @@
 //! particular runtime: any executor can poll it.
 //!
 //! ```no_run
-//! # async fn greet(options: library::ConnectOptions) -> Result<(), library::Error> {
+//! # async fn read_attributes(options: library::ConnectOptions) -> Result<(), library::Error> {
 //! let volume = library::nonblocking::Volume::connect(&options).await?;
 //! let file = volume.create("/handshake", 0o644, false).await?;
 //! volume.write_at(&file, 0, "hello").await?;

@@ -6,7 +6,7 @@
 //! sleep flag wakes it.
 //! ```text
 //! lane ─ durable up to ─▶ applier ─ next file, freed bytes, checkpoints ─▶ lane
-//! lane ─ cold read ─▶ readers ─ rows ─▶ lane
+//! lane ─ row query ─▶ readers ─ rows ─▶ lane
 //! ```
 
 use crate::mailbox::Waker;

@@ -191,9 +191,9 @@ fn keep((driver, transport): Way, before: Before) {
         config.server = Some(listener.local_addr().unwrap());
         config.listener = Some(listener.into());
         let mut ring = Ring::new(config).unwrap();
-        let kept = LENGTHS.map(|length| ring.bulk_of(&noise(7, length)).unwrap());
+        let buffers = LENGTHS.map(|length| ring.bulk_of(&noise(7, length)).unwrap());
         let null = NullFs::new(before, transport == Transport::Uring, None);
-        let mut null = null.keeping(kept.to_vec());
+        let mut null = null.keeping(buffers.to_vec());
         while ring.turn(&mut null).unwrap() {}
         ring.counters()
     });

@@ -136,18 +136,18 @@ impl Handshake {
         let (secrets, update) = match self.tls {
             Tls::BeforeHello(_) => return Err(Fault::Broken),
             Tls::Client(tls) => {
-                let kept = tls.dangerous_into_kernel_connection();
-                let (secrets, kept) = kept.map_err(|_| Fault::Broken)?;
-                (secrets, Update::Client(kept))
+                let kernel_state = tls.dangerous_into_kernel_connection();
+                let (secrets, kernel_state) = kernel_state.map_err(|_| Fault::Broken)?;
+                (secrets, Update::Client(kernel_state))
             }
             Tls::Server(tls) => {
                 // There is no certificate unless one was requested, and then it was verified.
                 if let Some(shown) = tls.peer_certificates().and_then(<[_]>::first) {
                     peer = Some(Peer::of(shown).ok_or(Fault::Certificate(Flaw::Unfit))?);
                 }
-                let kept = tls.dangerous_into_kernel_connection();
-                let (secrets, kept) = kept.map_err(|_| Fault::Broken)?;
-                (secrets, Update::Server(kept))
+                let kernel_state = tls.dangerous_into_kernel_connection();
+                let (secrets, kernel_state) = kernel_state.map_err(|_| Fault::Broken)?;
+                (secrets, Update::Server(kernel_state))
             }
         };
         let keys = Keys::new(secrets, update)?;

@@ -87,15 +87,15 @@ pub(crate) enum Update {
 impl Update {
     fn sent(&mut self) -> Result<Key, Fault> {
         Self::key(match self {
-            Self::Client(kept) => kept.update_tx_secret(),
-            Self::Server(kept) => kept.update_tx_secret(),
+            Self::Client(kernel_state) => kernel_state.update_tx_secret(),
+            Self::Server(kernel_state) => kernel_state.update_tx_secret(),
         })
     }
 
     fn received(&mut self) -> Result<Key, Fault> {
         Self::key(match self {
-            Self::Client(kept) => kept.update_rx_secret(),
-            Self::Server(kept) => kept.update_rx_secret(),
+            Self::Client(kernel_state) => kernel_state.update_rx_secret(),
+            Self::Server(kernel_state) => kernel_state.update_rx_secret(),
         })
     }
 

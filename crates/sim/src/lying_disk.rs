@@ -77,7 +77,7 @@ impl LyingDisk {
                 let sessions: Vec<SessionId> = ours.map(|(session, _)| *session).collect();
                 for row in notification.rows.iter() {
                     for session in &sessions {
-                        self.note_committed((*session, row.shard), row.committed);
+                        self.record_committed((*session, row.shard), row.committed);
                     }
                 }
                 Ok(())
@@ -100,15 +100,15 @@ impl LyingDisk {
         if transno.0 > 0 && status == Status::Ok && !replay {
             self.received.entry((session, shard)).or_default().insert(transno);
             if flags & reply_flag::TOKEN == 0 {
-                self.note_committed((session, shard), transno);
+                self.record_committed((session, shard), transno);
             }
         }
-        self.note_committed((session, shard), committed);
+        self.record_committed((session, shard), committed);
         Ok(())
     }
 
     /// What a session has received up to here was reported durable.
-    fn note_committed(&mut self, at: (SessionId, ShardId), committed: Transno) {
+    fn record_committed(&mut self, at: (SessionId, ShardId), committed: Transno) {
         let own = self.received.get(&at).and_then(|all| all.range(..=committed).next_back());
         if let Some(own) = own {
             let committed = self.committed.entry(at).or_default();

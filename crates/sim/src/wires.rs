@@ -143,8 +143,8 @@ impl Simulation {
             let hang_ns = self.now_ns + late_ns + self.prng.span_ns(self.plan.speeds.request_ns);
             let Some(known) = self.conns.get_mut(&conn) else { return };
             let direction = known.direction_to(end);
-            let kept_count = self.prng.below(direction.queue.len() + 1);
-            direction.cut(kept_count);
+            let retained_count = self.prng.below(direction.queue.len() + 1);
+            direction.cut(retained_count);
             direction.held_until_ns = self.now_ns + late_ns;
             self.schedule_at(hang_ns, Due::CloseEnd(conn, end));
         }
@@ -158,13 +158,13 @@ impl Simulation {
         let delay_ns = self.prng.span_ns(self.plan.speeds.request_ns);
         let Some(known) = self.conns.get_mut(&conn) else { return };
         let in_flight_count = known.direction_to(other).queue.len();
-        let kept_count = self.prng.below(in_flight_count + 1);
+        let retained_count = self.prng.below(in_flight_count + 1);
         let Some(known) = self.conns.get_mut(&conn) else { return };
         let dead = known.direction_to(died);
         dead.cut(0);
         dead.closed = true;
         let direction = known.direction_to(other);
-        direction.cut(kept_count);
+        direction.cut(retained_count);
         let silent = died == End::Server && self.plan.faults.silent;
         let silence_ns = if silent { SILENCE_NS } else { 0 };
         let at_ns = self.now_ns.max(direction.last_ns) + delay_ns + silence_ns;

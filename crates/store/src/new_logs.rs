@@ -29,8 +29,8 @@ impl Store {
         // Where space is short, all heads are made before any reserve, which the lanes request
         // later.
         let all_bytes = reserve_bytes.saturating_mul(u64::from(lane_count));
-        let is_roomy = reserve::free_bytes(&self.path) / 2 > all_bytes;
-        let reserve_bytes = if is_roomy { reserve_bytes } else { 0 };
+        let has_space = reserve::free_bytes(&self.path) / 2 > all_bytes;
+        let reserve_bytes = if has_space { reserve_bytes } else { 0 };
         let boot_id = self.boot_id;
         let (mut logs, mut rows) = (Vec::new(), Vec::new());
         for lane in (0..lane_count).map(LaneId) {

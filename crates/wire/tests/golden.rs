@@ -490,8 +490,9 @@ fn every_frame_and_message_keeps_its_bytes() {
         .map(|(name, bytes)| (name, hex::decode(bytes).unwrap()))
         .collect();
     for (name, bytes) in &found {
-        let kept = golden.get(name.as_str()).unwrap_or_else(|| panic!("no golden bytes: {name}"));
-        assert_eq!(hex::encode(bytes), hex::encode(kept), "the encoding of {name} changed");
+        let expected =
+            golden.get(name.as_str()).unwrap_or_else(|| panic!("no golden bytes: {name}"));
+        assert_eq!(hex::encode(bytes), hex::encode(expected), "the encoding of {name} changed");
     }
     assert_eq!(golden.len(), found.len(), "golden.txt has lines for things that do not exist");
 }

@@ -25,10 +25,10 @@ fn every_way_has_rows() {
         assert_eq!((row.server_busy, row.generator_busy), (None, None));
     }
     // Messages between rings need io_uring; the row has a note where it is missing.
-    let noted_count = rows.iter().filter(|row| row.note.is_some()).count();
+    let rows_with_note = rows.iter().filter(|row| row.note.is_some()).count();
     let missing = DriverChoice::Only(DriverKind::IoUring).find().is_err();
-    assert_eq!(noted_count, usize::from(missing));
-    let way_count = Way::ALL.len() - 1 - noted_count;
+    assert_eq!(rows_with_note, usize::from(missing));
+    let way_count = Way::ALL.len() - 1 - rows_with_note;
     assert_eq!(sleeping.len(), places * way_count * ITEM_COUNTS.len());
     assert_eq!(spinning.len(), (places - 1) * ITEM_COUNTS.len());
     assert!(spinning.iter().all(|row| row.mean_us.unwrap() > 0.0 && row.p50_us.is_none()));

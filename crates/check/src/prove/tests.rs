@@ -64,10 +64,10 @@ impl Fixture {
         let folder = tempfile::tempdir().unwrap();
         let mut store =
             store::open_or_create(&folder.path().join("store"), &Shape::default()).unwrap();
-        let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
-        cold.put_all(&self.rows).unwrap();
+        let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+        row_store.put_all(&self.rows).unwrap();
         let mut plain = Vec::new();
-        crate::dump::dump(&store.view(&cold).unwrap(), &mut plain).unwrap();
+        crate::dump::dump(&store.view(&row_store).unwrap(), &mut plain).unwrap();
         let [dump, to] = ["dump", "proven"].map(|name| folder.path().join(name));
         fs::write(&dump, &plain).unwrap();
         let objects = ObjectFiles::new(self.folder.path().join("copies"));
@@ -102,7 +102,7 @@ fn reported(damages: &Damages) -> Vec<(Kind, Vec<String>, String)> {
 #[test]
 fn blocks_without_a_checksum_get_one_and_holes_do_not() {
     let mut fixture = Fixture::new();
-    // One block that the rows know, one that they do not, and one far behind a hole, cut at the end.
+    // One block that the rows know, one that they do not, and one behind a large hole, cut at the end.
     let path = fixture.file(InodeNo(7), OTHER_BLOCK * BLOCK + 10, sum(&[1; 30]));
     let file = File::options().write(true).open(path).unwrap();
     file.write_all_at(&[2; 20], OTHER_BLOCK * BLOCK).unwrap();
@@ -207,13 +207,14 @@ fn lines_that_follow_no_object_or_no_order_are_refused() {
         Line::of_group(Group { group, sums, damaged_blocks: Vec::new() })
     };
     let place = Line::Nameless { inode: 7 };
-    let far = Line::Sums { first_block: 1 << 63, sums_hex: String::new(), damaged_blocks: vec![] };
+    let last_block =
+        Line::Sums { first_block: 1 << 63, sums_hex: String::new(), damaged_blocks: vec![] };
     for (case, lines) in [
         ("nothing before", vec![sums(1)]),
         ("another line before", vec![object.clone(), place, sums(1)]),
         ("twice", vec![object.clone(), sums(1), sums(1)]),
         ("back", vec![object.clone(), sums(2), sums(1)]),
-        ("a place that no file has", vec![object, far]),
+        ("a place that no file has", vec![object, last_block]),
     ] {
         let mut written = LineWriter::new(File::create(&dump).unwrap());
         lines.iter().for_each(|line| written.put(line).unwrap());

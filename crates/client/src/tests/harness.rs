@@ -340,10 +340,10 @@ impl Harness {
 
     /// Sends a commit notification on the connection of `request`.
     pub(super) fn notify_commit(&mut self, request: &ReceivedRequest, rows: &[(ShardId, u64)]) {
-        self.note_on(request.conn, rows);
+        self.send_commit_notification(request.conn, rows);
     }
 
-    pub(super) fn note_on(&mut self, conn: ConnId, rows: &[(ShardId, u64)]) {
+    pub(super) fn send_commit_notification(&mut self, conn: ConnId, rows: &[(ShardId, u64)]) {
         let mut encoded = Vec::new();
         for (shard, committed) in rows {
             let row = CommitRow { shard: *shard, committed: Transno(*committed) };

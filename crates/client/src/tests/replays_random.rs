@@ -167,7 +167,7 @@ impl Model {
                 rows.push((*shard_id, durable));
             }
         }
-        self.harness.note_on(conn, &rows);
+        self.harness.send_commit_notification(conn, &rows);
     }
 
     fn crash(&mut self) {

@@ -144,8 +144,8 @@ impl Image {
         let surviving = match tear {
             Tear::DropAll => Vec::new(),
             Tear::Prefix => {
-                let kept_count = rng.usize(..writes.len() + 1);
-                writes[..kept_count].to_vec()
+                let retained_count = rng.usize(..writes.len() + 1);
+                writes[..retained_count].to_vec()
             }
             Tear::Sectors(sector_bytes) => torn(&writes, sector_bytes, rng),
         };
@@ -201,8 +201,8 @@ fn torn(writes: &[(usize, Vec<u8>)], sector_bytes: usize, rng: &mut Rng) -> Vec<
     let mut surviving = Vec::new();
     for pieces in versions.values() {
         // A later version of a sector includes earlier writes to other parts of it.
-        let kept_count = rng.usize(..pieces.len() + 1);
-        surviving.extend(pieces[..kept_count].iter().map(|(at, piece)| (*at, piece.to_vec())));
+        let retained_count = rng.usize(..pieces.len() + 1);
+        surviving.extend(pieces[..retained_count].iter().map(|(at, piece)| (*at, piece.to_vec())));
     }
     surviving
 }

@@ -123,8 +123,8 @@ fn chain(setup: &Setup, share: &str) -> Result<()> {
     }
     let whole = if answered { [false, false, true] } else { [true, false, false] };
     if names != whole {
-        let heard = found.err().map_or("nothing".to_owned(), |error| error.to_string());
-        bail!("{LOST}: {names:?} instead of {whole:?}; the first client heard: {heard}");
+        let result = found.err().map_or("nothing".to_owned(), |error| error.to_string());
+        bail!("{LOST}: {names:?} instead of {whole:?}; the first client result: {result}");
     }
     found.context("the first client")?;
     closed.context("closing the file")?;

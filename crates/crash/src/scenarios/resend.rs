@@ -97,7 +97,7 @@ pub(super) fn s5(setup: &Setup, _: Length) -> Result<String> {
         let (behind, beside) = scene.prepare(&case, case.name)?;
         scene.lose_reply(case.op, Act::DropAndCut);
         (case.act)(&behind).context("the operation itself")?;
-        scene.proxy.wait_met(1)?;
+        scene.proxy.wait_matched(1)?;
         Ok((case.once)(&beside)?)
     })
 }
@@ -149,7 +149,7 @@ fn resent_after(
     let (behind, beside) = scene.prepare(&case, case.name)?;
     scene.lose_reply(case.op, Act::Drop);
     let acting = begin(case, &behind);
-    scene.proxy.wait_met(1)?;
+    scene.proxy.wait_matched(1)?;
     (case.undo)(&beside).context("the other client")?;
     part(scene)?;
     succeeded(acting)?;
@@ -167,7 +167,7 @@ pub(super) fn s9(setup: &Setup, _: Length) -> Result<String> {
     let (direction, op, act) = (Direction::Request, Some(Op::Write), Act::HoldAndCut);
     proxy.rule(Rule { direction, op, act, frame_count: 1 });
     late.write_at(&file, 0, b"first").context("the write that is delayed")?;
-    proxy.wait_met(1)?;
+    proxy.wait_matched(1)?;
     late.write_at(&file, 0, b"newer")?;
     let late_count = proxy.release();
     if late_count != 1 {
@@ -238,7 +238,7 @@ fn fly(scene: &mut Scene, loss: FlightLoss) -> Result<()> {
         .map(|index| place.join(index.to_string()).join("made"))
         .map(|path| thread::spawn(move || fs::create_dir(path)))
         .collect();
-    scene.proxy.wait_met(FLIGHT_COUNT)?;
+    scene.proxy.wait_matched(FLIGHT_COUNT)?;
     scene.proxy.clear();
     match loss {
         FlightLoss::Requests | FlightLoss::Replies => scene.proxy.cut(),

@@ -136,9 +136,9 @@ pub(super) fn s3(setup: &Setup, _: Length) -> Result<String> {
     let start = Instant::now();
     until("what nobody holds is removed", || Ok(file_count(&objects)? == before_count))?;
     let removed_ms = start.elapsed().as_millis();
-    let kept = fs::read_to_string(beside.dir.join("kept"))?;
-    if kept != "kept" {
-        bail!("another file reads {kept:?}");
+    let contents = fs::read_to_string(beside.dir.join("kept"))?;
+    if contents != "kept" {
+        bail!("another file reads {contents:?}");
     }
     beside.stop()?;
     server.stop()?;
@@ -173,15 +173,15 @@ pub(super) fn s12(setup: &Setup, length: Length) -> Result<String> {
         scene.server.restart()?;
         scene.clients.progress()?;
     }
-    let met = killed_at(&mut scene, &["recovery-begun", "replayed", "replay-done"])?;
-    scene.end(&format!("{} kills while it started, {met}", 3 * length.repeat_count))
+    let killed = killed_at(&mut scene, &["recovery-begun", "replayed", "replay-done"])?;
+    scene.end(&format!("{} kills while it started, {killed}", 3 * length.repeat_count))
 }
 
 /// The server is killed at each step of the end of its recovery.
 pub(super) fn s13(setup: &Setup, _: Length) -> Result<String> {
     let mut scene = Scene::new(setup)?;
-    let met = killed_at(&mut scene, &["replays-durable", "recovery-ended"])?;
-    scene.end(&met)
+    let killed = killed_at(&mut scene, &["replays-durable", "recovery-ended"])?;
+    scene.end(&killed)
 }
 
 /// Attempts to leave something to replay.
@@ -204,16 +204,16 @@ fn kill_at(scene: &mut Scene, point: &str) -> Result<()> {
         scene.kill_with_losses()?;
         let before = scene.clients.written();
         scene.server.launch(&["--fault", &format!("kill-{point}:1")])?;
-        let mut met = false;
+        let mut has_ended = false;
         until("the server ends, or everybody goes on", || {
-            met = scene.server.running()?.has_ended()?;
-            Ok(met || scene.clients.has_progress(&before))
+            has_ended = scene.server.running()?.has_ended()?;
+            Ok(has_ended || scene.clients.has_progress(&before))
         })?;
-        if met {
+        if has_ended {
             return Ok(());
         }
     }
-    bail!("{point} was not met in {ATTEMPT_COUNT_MAX} attempts")
+    bail!("{point} was not reached in {ATTEMPT_COUNT_MAX} attempts")
 }
 
 /// A client dies while it recovers its session.
@@ -244,7 +244,7 @@ pub(super) fn s15(setup: &Setup, _: Length) -> Result<String> {
         let act = if direction == Direction::Reply { Act::PassAndCut } else { Act::DropAndCut };
         proxy.rule(Rule { direction, op: None, act, frame_count: 6 });
         scene.server.restart()?;
-        proxy.wait_met(6)?;
+        proxy.wait_matched(6)?;
         proxy.clear();
         scene.clients.progress()?;
     }
@@ -316,7 +316,7 @@ const TXN_POINTS: [&str; 8] = [
 pub(super) fn s30(setup: &Setup, length: Length) -> Result<String> {
     let mut server = Server::start(setup, setup.folder.join("store"), &[])?;
     let mount = Mount::new(setup, server.address()?, "mount")?;
-    let mut met = Vec::new();
+    let mut reached = Vec::new();
     let (points, count_max) =
         if length.every_step { (&TXN_POINTS[..], 2) } else { (&TXN_POINTS[3..7], 1) };
     for point in points.iter().copied() {
@@ -336,7 +336,7 @@ pub(super) fn s30(setup: &Setup, length: Length) -> Result<String> {
             });
             while !moving.is_finished() {
                 if server.running()?.has_ended()? {
-                    met.push(format!("{point}:{count}"));
+                    reached.push(format!("{point}:{count}"));
                     server.restart()?;
                 }
                 thread::sleep(Duration::from_millis(2));
@@ -358,5 +358,5 @@ pub(super) fn s30(setup: &Setup, length: Length) -> Result<String> {
     }
     mount.stop()?;
     server.stop()?;
-    Ok(format!("met {}", met.join(" ")))
+    Ok(format!("reached {}", reached.join(" ")))
 }

@@ -79,11 +79,11 @@ pub(crate) fn run(args: &ClientArgs) -> Result<()> {
     let (client, items) = (args.client, BTreeMap::new());
     let mut walker = Walker { client, frontend, journal, rng, dirs, items, made_count: 0 };
     let ending = Arc::new(AtomicBool::new(false));
-    let heard = ending.clone();
+    let ended = ending.clone();
     std::thread::spawn(move || {
         // Nothing is written to standard input: its end ends the client.
         std::io::stdin().read_to_end(&mut Vec::new()).ok();
-        heard.store(true, Ordering::Relaxed);
+        ended.store(true, Ordering::Relaxed);
     });
     while !ending.load(Ordering::Relaxed) {
         walker.step()?;

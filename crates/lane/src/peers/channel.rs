@@ -4,7 +4,7 @@
 //! ```text
 //! push ─▶ queue ─▶ at most WINDOW_COUNT_MAX on their way ─▶ acknowledged: dropped
 //!                          ▲── resent after a time-out ──┘
-//! receive ─▶ next one: applied │ a later one: kept until its turn │ an earlier one: dropped
+//! receive ─▶ next one: applied │ a later one: retained until its turn │ an earlier one: dropped
 //! ```
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -187,8 +187,8 @@ impl Channel {
         self.early.entry(sequence).or_insert_with(|| message.to_vec());
     }
 
-    /// The kept message that comes next.
-    pub(crate) fn next_kept(&mut self) -> Option<Vec<u8>> {
+    /// The early message that comes next.
+    pub(crate) fn next_early(&mut self) -> Option<Vec<u8>> {
         let message = self.early.remove(&(self.received + 1))?;
         self.received += 1;
         Some(message)

@@ -1,6 +1,6 @@
 //! Clients that have shown a certificate instead of proving a secret.
 
-use super::peer::{HelloFields, greeted, handshake};
+use super::peer::{HelloFields, handshake, handshake_frame};
 use crate::test_server::TestServer;
 use wire::{
     Challenge, Channel, Credential, FrameKind, PLAIN, Proof, Proven, Purpose, Refusal,
@@ -35,7 +35,7 @@ fn prove(
     let hello = fields.hello(&Secret::certified());
     server.send(conn, handshake(FrameKind::Hello, &hello), None);
     server.run();
-    let (kind, body) = greeted(&server.take(conn));
+    let (kind, body) = handshake_frame(&server.take(conn));
     let refused = |body: &[u8]| Refusal::decode_all(body).unwrap().reason;
     if kind == FrameKind::Refusal {
         assert!(server.is_closed(conn) && !server.is_admitted(conn));
@@ -48,7 +48,7 @@ fn prove(
     let proof = Proof { proof: secret.client_proof(proven) };
     server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     server.run();
-    let (kind, body) = greeted(&server.take(conn));
+    let (kind, body) = handshake_frame(&server.take(conn));
     match kind {
         FrameKind::Welcome => Ok(Welcome::decode_all(&body).unwrap().session),
         _ => Err(refused(&body)),
@@ -101,13 +101,13 @@ fn a_certificate_does_not_replace_the_secret() {
     let hello = fields.hello(&server.secret);
     server.send(conn, handshake(FrameKind::Hello, &hello), None);
     server.run();
-    let (_, body) = greeted(&server.take(conn));
+    let (_, body) = handshake_frame(&server.take(conn));
     let nonce = Challenge::decode_all(&body).unwrap().nonce;
     let proven = Proven { hello: &hello, nonce: &nonce, channel: &CHANNEL };
     let proof = Secret::of_channel(&CHANNEL).client_proof(proven);
     server.send(conn, handshake(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
     server.run();
-    assert_eq!(greeted(&server.take(conn)).0, FrameKind::Refusal);
+    assert_eq!(handshake_frame(&server.take(conn)).0, FrameKind::Refusal);
 }
 
 #[test]

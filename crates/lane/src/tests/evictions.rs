@@ -34,11 +34,11 @@ fn restart(server: &mut TestServer, lane_count: u16) {
 #[test]
 fn a_forgotten_evicted_client_is_still_refused() {
     let evicted = Err(RefusalReason::Evicted);
-    for (cold, seed) in [(false, 91), (true, 91), (false, LOSSY + 91)] {
+    for (is_bounded, seed) in [(false, 91), (true, 91), (false, LOSSY + 91)] {
         for lane_count in 1..=3 {
             let mut server = TestServer::new(seed);
             server.evicted_count_max = 1;
-            if cold {
+            if is_bounded {
                 server.bound_names(1 << 20);
             }
             server.start(lane_count);

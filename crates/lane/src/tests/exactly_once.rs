@@ -6,8 +6,8 @@
 //! listing or the bytes of a file that all slots append to.
 
 use super::peer::{
-    HelloFields, Peer, ROOT, ReceivedReply, commit_rows, create, got, greeted, handshake, name,
-    request,
+    HelloFields, Peer, ROOT, ReceivedReply, commit_rows, create, got, handshake, handshake_frame,
+    name, request,
 };
 use crate::test_server::TestServer;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -365,12 +365,12 @@ impl Run {
             for received in self.server.take(conn) {
                 if matches!(stage, Stage::Open(_)) {
                     match commit_rows(&received) {
-                        Some(rows) => self.on_note(index, &rows),
+                        Some(rows) => self.on_commit_notification(index, &rows),
                         None => self.on_reply(index, conn, got(received)),
                     }
                     continue;
                 }
-                let (kind, body) = greeted(&[received]);
+                let (kind, body) = handshake_frame(&[received]);
                 let link = self.clients[index].links.get_mut(&lane).unwrap();
                 match kind {
                     FrameKind::Challenge => {
@@ -393,7 +393,7 @@ impl Run {
         }
     }
 
-    fn on_note(&mut self, index: usize, rows: &[wire::CommitRow]) {
+    fn on_commit_notification(&mut self, index: usize, rows: &[wire::CommitRow]) {
         for row in rows {
             self.clients[index]
                 .parts
@@ -704,7 +704,7 @@ fn a_resend_of_a_running_request_moves_its_reply_to_the_new_connection() {
     let conn = server.connect();
     server.send(conn, handshake(FrameKind::Hello, &fields.hello(&server.secret)), None);
     server.run_turns_only(0);
-    let challenge = Challenge::decode_all(&greeted(&server.take(conn)).1).unwrap();
+    let challenge = Challenge::decode_all(&handshake_frame(&server.take(conn)).1).unwrap();
     let proof = Proof { proof: proof_of(&server, &fields, &challenge) };
     server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     server.run_turns_only(0);

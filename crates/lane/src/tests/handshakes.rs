@@ -1,6 +1,6 @@
 //! The handshake: which clients are admitted.
 
-use super::peer::{HelloFields, Peer, create, greeted, handshake, send_handshake};
+use super::peer::{HelloFields, Peer, create, handshake, handshake_frame, send_handshake};
 use crate::Affinity;
 use crate::test_server::TestServer;
 use alloc::collections::BTreeSet;
@@ -90,7 +90,7 @@ fn a_wrong_secret_is_refused() {
     let proof = Proof { proof: [5; 32] };
     server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     server.run();
-    let (kind, body) = greeted(&server.take(conn));
+    let (kind, body) = handshake_frame(&server.take(conn));
     assert_eq!(kind, FrameKind::Refusal);
     assert_eq!(Refusal::decode_all(&body).unwrap().reason, RefusalReason::WrongSecret);
     assert!(server.is_closed(conn));
@@ -105,7 +105,7 @@ fn answer_to_proof_of(channel: &Channel) -> FrameKind {
     server.seal(conn, [9; 32]);
     server.send(conn, handshake(FrameKind::Hello, &fields.hello(&server.secret)), None);
     server.run();
-    let (_, challenge) = greeted(&server.take(conn));
+    let (_, challenge) = handshake_frame(&server.take(conn));
     let challenge = Challenge::decode_all(&challenge).unwrap();
     let hello = fields.hello(&server.secret);
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &[9; 32] };
@@ -114,7 +114,7 @@ fn answer_to_proof_of(channel: &Channel) -> FrameKind {
     server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     server.run();
     assert_eq!(server.is_admitted(conn), !server.is_closed(conn));
-    greeted(&server.take(conn)).0
+    handshake_frame(&server.take(conn)).0
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn an_unauthenticated_client_cannot_probe_for_exports() {
         let hello = fields.hello(&secret);
         server.send(conn, handshake(FrameKind::Hello, &hello), None);
         server.run();
-        let (kind, body) = greeted(&server.take(conn));
+        let (kind, body) = handshake_frame(&server.take(conn));
         assert_eq!(kind, FrameKind::Challenge, "{export}");
         let challenge = Challenge::decode_all(&body).unwrap();
         let of = wire::Proven { hello: &hello, nonce: &challenge.nonce, channel: &wire::PLAIN };
@@ -158,7 +158,7 @@ fn an_unauthenticated_client_cannot_probe_for_exports() {
         assert_eq!(secret.server_proven(of, &challenge.proof), is_known);
         server.send(conn, handshake(FrameKind::Proof, &Proof { proof }.to_bytes()), None);
         server.run();
-        let (kind, body) = greeted(&server.take(conn));
+        let (kind, body) = handshake_frame(&server.take(conn));
         if is_known {
             assert_eq!(kind, FrameKind::Welcome, "{export}");
         } else {

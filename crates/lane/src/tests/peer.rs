@@ -74,7 +74,7 @@ pub(crate) fn handshake(kind: FrameKind, body: &[u8]) -> Vec<u8> {
 }
 
 /// The last handshake frame in an inbox.
-pub(crate) fn greeted(received: &[ReceivedRequest]) -> (FrameKind, Vec<u8>) {
+pub(crate) fn handshake_frame(received: &[ReceivedRequest]) -> (FrameKind, Vec<u8>) {
     let (head, body) = Header::decode(&received.last().unwrap().frame).unwrap();
     let Header::Handshake(kind) = head else { panic!("{head:?} is no handshake") };
     (kind, body.to_vec())
@@ -88,7 +88,7 @@ pub(crate) fn send_handshake(
     let conn = server.connect();
     server.send(conn, handshake(FrameKind::Hello, &fields.hello(&server.secret)), None);
     server.run();
-    let (kind, body) = greeted(&server.take(conn));
+    let (kind, body) = handshake_frame(&server.take(conn));
     if kind == FrameKind::Refusal {
         return (conn, Err(Refusal::decode_all(&body).unwrap()));
     }
@@ -100,7 +100,7 @@ pub(crate) fn send_handshake(
     let proof = Proof { proof: server.secret.client_proof(proven) };
     server.send(conn, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     server.run();
-    let (kind, body) = greeted(&server.take(conn));
+    let (kind, body) = handshake_frame(&server.take(conn));
     match kind {
         FrameKind::Welcome => (conn, Ok(Welcome::decode_all(&body).unwrap())),
         FrameKind::Refusal => (conn, Err(Refusal::decode_all(&body).unwrap())),

@@ -32,7 +32,7 @@ fn receive(channel: &mut Channel, (sequence, body): (u64, &[u8])) -> Vec<Vec<u8>
         Receipt::Early => channel.keep(sequence, body),
         Receipt::Repeated | Receipt::Refused => {}
     }
-    applied.extend(core::iter::from_fn(|| channel.next_kept()));
+    applied.extend(core::iter::from_fn(|| channel.next_early()));
     applied
 }
 
@@ -102,7 +102,7 @@ fn a_later_term_begins_anew_and_an_earlier_one_is_refused() {
     channel.keep(3, b"of term 2");
     assert_eq!(channel.receive(Term(4), 2), Receipt::Early);
     assert_eq!(channel.receive(Term(4), 1), Receipt::Next);
-    assert_eq!(channel.next_kept(), None, "what was kept is dropped");
+    assert_eq!(channel.next_early(), None, "early messages are dropped");
     assert_eq!(channel.receive(Term(2), 2), Receipt::Refused);
 }
 

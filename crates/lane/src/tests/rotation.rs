@@ -1,6 +1,6 @@
 //! Secret rotation: two valid secrets, and the clients of a retired one.
 
-use super::peer::{HelloFields, Peer, ReceivedReply, greeted, handshake};
+use super::peer::{HelloFields, Peer, ReceivedReply, handshake, handshake_frame};
 use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use interface::{ConnId, Event};
@@ -37,7 +37,7 @@ fn challenged(
     let conn = server.connect();
     server.send(conn, handshake(FrameKind::Hello, &fields.hello(secret)), None);
     server.run();
-    let (kind, challenge) = greeted(&server.take(conn));
+    let (kind, challenge) = handshake_frame(&server.take(conn));
     assert_eq!(kind, FrameKind::Challenge);
     (conn, Challenge::decode_all(&challenge).unwrap())
 }
@@ -54,7 +54,7 @@ fn prove(
     let proof = Proof { proof: secret.client_proof(proven) };
     server.send(at.0, handshake(FrameKind::Proof, &proof.to_bytes()), None);
     server.run();
-    greeted(&server.take(at.0))
+    handshake_frame(&server.take(at.0))
 }
 
 /// Whether the server accepts a client's secret; if not, it refuses it as wrong.

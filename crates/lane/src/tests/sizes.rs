@@ -115,8 +115,8 @@ impl Harness {
         let at_data = attr.flags & attr_flag::SIZE_AT_DATA != 0;
         let body = Read { inode, file_offset: 0, read_bytes: 1000, accesses: true };
         let got = peer.ask_data(&mut server, (Op::Read, 0, inode), &body, None);
-        let told_bytes = if at_data { contents.size_bytes } else { attr.size_bytes };
-        (told_bytes, got.bulk.len() as u64)
+        let reported_bytes = if at_data { contents.size_bytes } else { attr.size_bytes };
+        (reported_bytes, got.bulk.len() as u64)
     }
 }
 

@@ -251,9 +251,9 @@ fn lost_writes_are_replayed_in_place() {
 /// write, whatever happens to the object's file.
 #[test]
 fn the_time_of_a_write_outlives_crashes() {
-    for cold in [false, true] {
+    for is_bounded in [false, true] {
         let mut server = TestServer::new(71);
-        if cold {
+        if is_bounded {
             server.bound_names(1 << 20);
         }
         let mut harness = Harness::of(server);

@@ -92,7 +92,7 @@ impl Lane {
                 self.try_again(turn, txn);
             }
             Ok(Status::Ok) if !plan.parts.is_empty() => self.prepare_all(turn, txn, &mut plan),
-            Ok(status) => self.end_told(turn, txn, status, &plan.reply),
+            Ok(status) => self.end_without_effect(turn, txn, status, &plan.reply),
             // It decoded when it arrived.
             Err(_) => self.end_across(turn, txn, Status::Protocol, &[]),
         }
@@ -311,7 +311,13 @@ impl Lane {
 
     /// The operation fails, or has nothing to do. The participants' state was durable; the
     /// coordinator's may still have to become durable.
-    fn end_told(&mut self, turn: &mut Turn<'_>, txn: TxnId, status: Status, reply: &[u8]) {
+    fn end_without_effect(
+        &mut self,
+        turn: &mut Turn<'_>,
+        txn: TxnId,
+        status: Status,
+        reply: &[u8],
+    ) {
         let Some(running) = self.txns.running.get(&txn) else { return };
         let (slot_id, waits) = (running.slot_id, self.is_waited_for(running));
         let dependency = self.dependency_of_failure(txn.coordinator, running.client);

@@ -12,7 +12,7 @@ pub(crate) fn run(args: &args::Cat) -> Result<()> {
     let mut session = Session::new("cat", &args.access);
     for url in urls(&args.paths)? {
         let printed = print(&mut session, &url);
-        session.note(&url.text(), printed)?;
+        session.report(&url.text(), printed)?;
     }
     session.end()
 }

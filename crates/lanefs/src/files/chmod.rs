@@ -16,7 +16,7 @@ pub(crate) fn run(args: &args::Chmod) -> Result<()> {
     for url in urls(&args.paths)? {
         let found = session.volume(&url)?.stat(&url.path);
         let what = format!("cannot access '{}'", url.text());
-        let found = session.note(&what, found.map_err(Into::into))?;
+        let found = session.report(&what, found.map_err(Into::into))?;
         let Some(attr) = found else { continue };
         let mut change = |session: &mut Session, url: &Url, attr: &Attr| {
             // What a symbolic link found on the way points to may lie anywhere.
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &args::Chmod) -> Result<()> {
             let set = SetAttr { mode: Some(wanted), ..SetAttr::default() };
             let changed = session.volume(url)?.set_attr(attr.inode, &url.path, &set);
             let what = format!("cannot change permissions of '{}'", url.text());
-            session.note(&what, changed.map_err(Into::into)).map(drop)
+            session.report(&what, changed.map_err(Into::into)).map(drop)
         };
         session.each(&url, &attr, args.recursive, &mut change)?;
     }

@@ -17,12 +17,12 @@ pub(crate) fn run(args: &args::Chown) -> Result<()> {
         let itself = args.no_dereference || args.recursive;
         let found = if itself { volume.lstat(&url.path) } else { volume.stat(&url.path) };
         let what = format!("cannot access '{}'", url.text());
-        let found = session.note(&what, found.map_err(Into::into))?;
+        let found = session.report(&what, found.map_err(Into::into))?;
         let Some(attr) = found else { continue };
         let mut change = |session: &mut Session, url: &Url, attr: &Attr| {
             let changed = session.volume(url)?.set_attr(attr.inode, &url.path, &set);
             let what = format!("cannot change owner of '{}'", url.text());
-            session.note(&what, changed.map_err(Into::into)).map(drop)
+            session.report(&what, changed.map_err(Into::into)).map(drop)
         };
         session.each(&url, &attr, args.recursive, &mut change)?;
     }

@@ -4,7 +4,7 @@
 //! That part ([`super::parts`]) holds wherever a path is printed or a directory is pruned.
 
 use super::bounds::{self, Age, Size};
-use super::parts::{Part, Together as _, reached, without_known};
+use super::parts::{Part, Together as _, condition_of_action, without_known};
 use super::{Session, side};
 use crate::address::{Place, Url};
 use crate::args::{self, Expression, FindKind, What};
@@ -74,7 +74,7 @@ impl<'a> Conditions<'a> {
             all.push(Part::Print);
         }
         let (known, here) = without_known(all);
-        let predicate = known.and(&reached(&here).unwrap_or(Predicate::ANY));
+        let predicate = known.and(&condition_of_action(&here).unwrap_or(Predicate::ANY));
         Ok(Self { predicate, here })
     }
 
@@ -179,7 +179,7 @@ fn is_empty(session: &mut Session, entry: &Entry<'_>) -> Result<bool> {
             loop {
                 let asked = session.volume(entry.url)?.search(&mut search, &wanted);
                 let what = format!("cannot look into '{}'", entry.url.text());
-                match session.note(&what, asked.map_err(Into::into))? {
+                match session.report(&what, asked.map_err(Into::into))? {
                     Some(Some(names)) if names.is_empty() => {}
                     Some(Some(_)) | None => return Ok(false),
                     Some(None) => return Ok(true),

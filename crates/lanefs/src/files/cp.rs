@@ -48,7 +48,7 @@ pub(crate) fn run(args: &args::Cp) -> Result<()> {
     }
     for source in &sources {
         let target = target_of(&dest, into, source);
-        let Some(target) = copy.session.note(&source.text(), target)? else { continue };
+        let Some(target) = copy.session.report(&source.text(), target)? else { continue };
         copy.top(source, &target)?;
     }
     copy.progress.finish_and_clear();
@@ -84,7 +84,7 @@ impl Copy<'_> {
         // As cp: links are followed, unless whole trees are copied.
         let meta = side::look(&mut self.session, source, !self.args.recursive);
         let what = format!("cannot stat '{}'", source.text());
-        let meta = self.session.note(&what, meta)?;
+        let meta = self.session.report(&what, meta)?;
         match meta {
             None => Ok(()),
             Some(None) => {
@@ -110,7 +110,7 @@ impl Copy<'_> {
     fn one(&mut self, source: &Place, target: &Target, meta: &Meta) -> Result<()> {
         let there = target.look(&mut self.session);
         let what = format!("cannot stat '{}'", target.text());
-        let Some(there) = self.session.note(&what, there)? else { return Ok(()) };
+        let Some(there) = self.session.report(&what, there)? else { return Ok(()) };
         if let Some(there) = &there {
             let (from, to) = (source.text(), target.text());
             let line = match (meta.is_dir(), there.is_dir()) {
@@ -146,7 +146,7 @@ impl Copy<'_> {
         };
         let preserved = copied.and_then(|()| self.preserve(target, meta));
         let what = format!("cannot copy '{}' to '{}'", source.text(), target.text());
-        self.session.note(&what, preserved).map(drop)
+        self.session.report(&what, preserved).map(drop)
     }
 
     fn preserve(&mut self, target: &Target, meta: &Meta) -> Result<()> {
@@ -158,7 +158,7 @@ impl Copy<'_> {
         if !exists {
             // Its owner can write into it until everything is there.
             let made = target.make_dir(&mut self.session, 0o700);
-            if self.session.note(&what, made)?.is_none() {
+            if self.session.report(&what, made)?.is_none() {
                 return Ok(());
             }
         }
@@ -171,17 +171,17 @@ impl Copy<'_> {
             let mode = meta.mode & 0o777 & !side::umask();
             target.set_mode(&mut self.session, mode)
         };
-        self.session.note(&what, finished).map(drop)
+        self.session.report(&what, finished).map(drop)
     }
 
     /// Copies all that is in a directory.
     fn entries(&mut self, source: &Place, target: &Target) -> Result<()> {
         let unreadable = format!("cannot read directory '{}'", source.text());
         let names = Names::open(&mut self.session, source);
-        let Some(mut names) = self.session.note(&unreadable, names)? else { return Ok(()) };
+        let Some(mut names) = self.session.report(&unreadable, names)? else { return Ok(()) };
         loop {
             let piece = names.next(&mut self.session);
-            let piece = self.session.note(&unreadable, piece)?.unwrap_or_default();
+            let piece = self.session.report(&unreadable, piece)?.unwrap_or_default();
             if piece.is_empty() {
                 return Ok(());
             }
@@ -190,7 +190,7 @@ impl Copy<'_> {
                 let found = side::look(&mut self.session, &from, false);
                 let failed = format!("cannot stat '{}'", from.text());
                 // A name that vanished meanwhile is no failure of ours.
-                let Some(Some(meta)) = self.session.note(&failed, found)? else { continue };
+                let Some(Some(meta)) = self.session.report(&failed, found)? else { continue };
                 self.one(&from, &target.join(name), &meta)?;
             }
         }

@@ -13,7 +13,7 @@ pub(crate) fn run(args: &args::Df) -> Result<()> {
     let mut rows = Vec::new();
     for url in urls(&args.paths)? {
         let space = session.volume(&url)?.statfs();
-        if let Some(space) = session.note(&url.text(), space.map_err(Into::into))? {
+        if let Some(space) = session.report(&url.text(), space.map_err(Into::into))? {
             rows.push((format!("lanefs://{}", url.address), space));
         }
     }

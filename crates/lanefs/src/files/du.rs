@@ -44,7 +44,7 @@ pub(crate) fn run(args: &args::Du) -> Result<()> {
     for url in urls {
         let found = sums.session.volume(&url)?.lstat(&url.path);
         let what = format!("cannot access '{}'", url.text());
-        let found = sums.session.note(&what, found.map_err(Into::into))?;
+        let found = sums.session.report(&what, found.map_err(Into::into))?;
         if let Some(attr) = found {
             sums.of(&url, &attr, 0)?;
         }
@@ -78,11 +78,11 @@ impl Sums<'_> {
         let mut sum = Sum::default();
         let what = format!("cannot read directory '{}'", url.text());
         let begun = self.session.volume(url)?.read_dir(&url.path);
-        let begun = self.session.note(&what, begun.map_err(Into::into))?;
+        let begun = self.session.report(&what, begun.map_err(Into::into))?;
         let Some(mut dir) = begun else { return Ok(sum) };
         loop {
             let entries = self.session.volume(url)?.next_entries(&mut dir);
-            let entries = self.session.note(&what, entries.map_err(Into::into))?;
+            let entries = self.session.report(&what, entries.map_err(Into::into))?;
             let entries = entries.unwrap_or_default();
             if entries.is_empty() {
                 return Ok(sum);

@@ -54,7 +54,7 @@ impl Finder<'_> {
     fn below(&mut self, url: Url) -> Result<()> {
         let found = self.session.volume(&url)?.lstat(&url.path);
         let what = format!("cannot access '{}'", url.text());
-        let Some(attr) = self.session.note(&what, found.map_err(Into::into))? else {
+        let Some(attr) = self.session.report(&what, found.map_err(Into::into))? else {
             return Ok(());
         };
         let entry = Entry { url: &url, kind: attr.kind, inode: attr.inode, attr: Some(&attr) };
@@ -125,7 +125,7 @@ impl Finder<'_> {
             return Ok(false);
         }
         let what = format!("cannot look into '{}'", level.url.text());
-        match self.session.note(&what, asked.map_err(Into::into))?.flatten() {
+        match self.session.report(&what, asked.map_err(Into::into))?.flatten() {
             Some(entries) => level.listed.extend(entries),
             None => return Ok(false),
         }

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &args::Ln) -> Result<()> {
     let made = make(&mut session, args, &target, &link);
     let what = if args.symbolic { "symbolic link" } else { "hard link" };
     let what = format!("cannot make {what} '{}' to '{}'", link.text(), target.text());
-    session.note(&what, made)?;
+    session.report(&what, made)?;
     session.end()
 }
 

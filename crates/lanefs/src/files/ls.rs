@@ -33,7 +33,7 @@ pub(crate) fn run(args: &args::Ls) -> Result<()> {
         let keep_link = args.long || args.directory || args.json.json;
         let attr = if keep_link { volume.lstat(&url.path) } else { volume.stat(&url.path) };
         let what = format!("cannot access '{}'", url.text());
-        let Some(attr) = session.note(&what, attr.map_err(Into::into))? else { continue };
+        let Some(attr) = session.report(&what, attr.map_err(Into::into))? else { continue };
         if attr.kind == FileKind::Directory && !args.directory {
             directories.push(url);
         } else {
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &args::Ls) -> Result<()> {
     for url in &directories {
         let rows = list(&mut session, url, args);
         let what = format!("cannot open directory '{}'", url.text());
-        let Some(rows) = session.note(&what, rows)? else { continue };
+        let Some(rows) = session.report(&what, rows)? else { continue };
         if titled && !args.json.json {
             let gap = if first { "" } else { "\n" };
             out::print_bytes(format!("{gap}{}:\n", url.text()).as_bytes())?;

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &args::Mkdir) -> Result<()> {
     let mut session = Session::new("mkdir", &args.access);
     for url in urls(&args.paths)? {
         let made = make(&mut session, &url, mode.as_ref(), args.parents);
-        session.note(&format!("cannot create directory '{}'", url.text()), made)?;
+        session.report(&format!("cannot create directory '{}'", url.text()), made)?;
     }
     session.end()
 }

@@ -119,7 +119,7 @@ impl Change {
     }
 
     fn apply(&self, mode: u32, directory: bool, umask: u32) -> u32 {
-        let kept = if directory { SET_ID & !self.mentioned } else { 0 };
+        let retained = if directory { SET_ID & !self.mentioned } else { 0 };
         let mut bits = self.bits;
         if let Some(shift) = self.copy_shift {
             bits |= (mode >> shift & 0o7) * 0o111;
@@ -128,13 +128,13 @@ impl Change {
             bits |= 0o111;
         }
         bits &= if self.affected == 0 { !umask } else { self.affected };
-        bits &= !kept;
+        bits &= !retained;
         match self.op {
             Op::Add => mode | bits,
             Op::Remove => mode & !bits,
             Op::Set => {
                 let others = if self.affected == 0 { 0 } else { ALL & !self.affected };
-                mode & (others | kept) | bits
+                mode & (others | retained) | bits
             }
         }
     }

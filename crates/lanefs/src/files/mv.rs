@@ -29,7 +29,7 @@ pub(crate) fn run(args: &args::Mv) -> Result<()> {
         let target = target(&source, &dest, into);
         let what = format!("cannot move '{}' to '{}'", source.text(), target.text());
         let moved = session.volume(&source)?.rename(&source.path, &target.path);
-        session.note(&what, moved.map_err(Into::into))?;
+        session.report(&what, moved.map_err(Into::into))?;
     }
     session.end()
 }

@@ -1,8 +1,8 @@
 //! An expression of find(1), and what of it the server can be asked for: a predicate that must hold wherever
 //! something is printed or a directory is pruned.
 //!
-//! Invariant: [`implied`] and [`reached`] are never narrower than the expression. They may be wider, and then more
-//! travels than is needed, which the client leaves out.
+//! Invariant: [`implied`] and [`condition_of_action`] are never narrower than the expression. They may be
+//! wider: then the server sends more than is needed, and the client leaves it out.
 
 use library::{FileKind, Kinds, Predicate};
 
@@ -73,17 +73,19 @@ fn is_whole(one: &Predicate<'_>, other: &Predicate<'_>) -> bool {
     one.name.is_none() || other.name.is_none()
 }
 
-/// What must hold where something is done; `None`: nothing ever is.
-pub(super) fn reached<'a>(part: &Part<'a>) -> Option<Predicate<'a>> {
+/// The condition for any action of this part; `None`: it has no action.
+pub(super) fn condition_of_action<'a>(part: &Part<'a>) -> Option<Predicate<'a>> {
     match part {
         Part::Prune | Part::Print => Some(Predicate::ANY),
         Part::Predicate(_) | Part::Empty => None,
-        Part::Not(part) => reached(part),
-        Part::Any(parts) => parts.iter().filter_map(reached).reduce(|one, other| one.or(&other)),
+        Part::Not(part) => condition_of_action(part),
+        Part::Any(parts) => {
+            parts.iter().filter_map(condition_of_action).reduce(|one, other| one.or(&other))
+        }
         Part::All(parts) => {
             let (mut found, mut before) = (None, Predicate::ANY);
             for part in parts {
-                if let Some(here) = reached(part).map(|here| before.and(&here)) {
+                if let Some(here) = condition_of_action(part).map(|here| before.and(&here)) {
                     found = Some(found.map_or(here, |found: Predicate<'a>| found.or(&here)));
                 }
                 before = before.and(&implied(part));
@@ -185,20 +187,20 @@ mod tests {
         let file_or_directory = Part::Any(vec![of(FileKind::File), of(FileKind::Directory)]);
         let kinds = Some(Kinds::default().with(FileKind::File).with(FileKind::Directory));
         let done = Part::All(vec![file_or_directory, Part::Print]);
-        assert_eq!(reached(&done), Some(Predicate { kinds, ..Predicate::ANY }));
+        assert_eq!(condition_of_action(&done), Some(Predicate { kinds, ..Predicate::ANY }));
         let sizes = Part::Any(vec![at_least(5), Part::All(vec![at_least(9), name("a")])]);
         let done = Part::All(vec![sizes, Part::Print]);
-        assert_eq!(reached(&done).unwrap(), predicate(&at_least(5)));
+        assert_eq!(condition_of_action(&done).unwrap(), predicate(&at_least(5)));
         // `-name a -prune -o -size +8c -print`: whatever is named a is pruned.
         let pruned = Part::All(vec![name("a"), Part::Prune]);
         let printed = Part::All(vec![at_least(9), Part::Print]);
-        assert_eq!(reached(&Part::Any(vec![pruned, printed])), Some(Predicate::ANY));
+        assert_eq!(condition_of_action(&Part::Any(vec![pruned, printed])), Some(Predicate::ANY));
         let not = Part::All(vec![Part::Not(Box::new(at_least(5))), Part::Print]);
-        assert_eq!(reached(&not), Some(Predicate::ANY));
-        assert_eq!(reached(&at_least(5)), None);
+        assert_eq!(condition_of_action(&not), Some(Predicate::ANY));
+        assert_eq!(condition_of_action(&at_least(5)), None);
         // What stands behind something that is done does not bound it.
         let behind = Part::All(vec![at_least(1), Part::Print, at_least(9), Part::Print]);
-        assert_eq!(reached(&behind).unwrap(), predicate(&at_least(1)));
+        assert_eq!(condition_of_action(&behind).unwrap(), predicate(&at_least(1)));
     }
 
     fn predicate<'a>(part: &Part<'a>) -> Predicate<'a> {

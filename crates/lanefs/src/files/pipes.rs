@@ -51,7 +51,7 @@ pub(super) fn run(args: &args::Cp) -> Result<bool> {
 fn to_output(session: &mut Session, source: &Place) -> Result<()> {
     let Place::Remote(url) = source else { return Ok(()) };
     let printed = cat::print(session, url);
-    session.note(&format!("cannot copy '{}' to standard output", url.text()), printed).map(drop)
+    session.report(&format!("cannot copy '{}' to standard output", url.text()), printed).map(drop)
 }
 
 fn from_input(session: &mut Session, dest: &Place) -> Result<()> {
@@ -68,7 +68,7 @@ fn from_input(session: &mut Session, dest: &Place) -> Result<()> {
         return Ok(());
     }
     let copied = file(session, &target);
-    session.note(&format!("cannot copy standard input to '{shown}'"), copied).map(drop)
+    session.report(&format!("cannot copy standard input to '{shown}'"), copied).map(drop)
 }
 
 fn file(session: &mut Session, target: &Target) -> Result<()> {

@@ -20,7 +20,7 @@ pub(crate) fn run(args: &args::Rm) -> Result<()> {
             continue;
         }
         let what = format!("cannot remove '{}'", url.text());
-        let Some(attr) = session.note(&what, found.map_err(Into::into))? else { continue };
+        let Some(attr) = session.report(&what, found.map_err(Into::into))? else { continue };
         if attr.kind == FileKind::Directory && !args.recursive {
             session.report_error(&format!("{what}: is a directory"));
             continue;
@@ -36,13 +36,13 @@ fn remove(session: &mut Session, url: &Url, attr: &Attr) -> Result<()> {
     if directory {
         let listed = session.list(url);
         let what = format!("cannot remove '{}'", url.text());
-        let Some(entries) = session.note(&what, listed)? else { return Ok(()) };
+        let Some(entries) = session.report(&what, listed)? else { return Ok(()) };
         for entry in entries {
             remove(session, &url.at(url.path.join(&entry.name)), &entry.attr)?;
         }
     }
     let volume = session.volume(url)?;
     let removed = if directory { volume.rmdir(&url.path) } else { volume.unlink(&url.path) };
-    session.note(&format!("cannot remove '{}'", url.text()), removed.map_err(Into::into))?;
+    session.report(&format!("cannot remove '{}'", url.text()), removed.map_err(Into::into))?;
     Ok(())
 }

@@ -18,14 +18,14 @@ pub(crate) fn run(args: &args::Stat) -> Result<()> {
         if args.json.json {
             let row = row(&mut session, &url);
             let what = format!("cannot stat '{}'", url.text());
-            if let Some(row) = session.note(&what, row)? {
+            if let Some(row) = session.report(&what, row)? {
                 json::put(&row)?;
             }
             continue;
         }
         let text = text(&mut session, &url);
         let what = format!("cannot stat '{}'", url.text());
-        if let Some(text) = session.note(&what, text)? {
+        if let Some(text) = session.report(&what, text)? {
             out::print_bytes(text.as_bytes())?;
         }
     }

@@ -9,7 +9,7 @@ pub(crate) fn run(args: &args::Sync) -> Result<()> {
     let mut session = Session::new("sync", &args.access);
     for url in urls(&args.paths)? {
         let synced = session.volume(&url)?.sync_server();
-        session.note(&format!("lanefs://{}", url.address), synced.map_err(Into::into))?;
+        session.report(&format!("lanefs://{}", url.address), synced.map_err(Into::into))?;
     }
     session.end()
 }

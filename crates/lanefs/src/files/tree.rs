@@ -49,7 +49,7 @@ impl Tree<'_> {
     fn whole(&mut self, url: &Url) -> Result<bool> {
         let found = self.session.volume(url)?.stat(&url.path);
         let what = format!("cannot access '{}'", url.text());
-        let found = self.session.note(&what, found.map_err(Into::into))?;
+        let found = self.session.report(&what, found.map_err(Into::into))?;
         let Some(attr) = found else { return Ok(false) };
         self.line(url, &attr, "", OsStr::from_bytes(&url.bytes()), 0)?;
         if attr.kind == FileKind::Directory {
@@ -64,7 +64,7 @@ impl Tree<'_> {
         }
         let listed = self.session.list(url);
         let what = format!("cannot read directory '{}'", url.text());
-        let Some(mut entries) = self.session.note(&what, listed)? else { return Ok(()) };
+        let Some(mut entries) = self.session.report(&what, listed)? else { return Ok(()) };
         entries.retain(|entry| self.is_shown(entry));
         entries.sort_by(|one, two| one.name.cmp(&two.name));
         let last = entries.len().saturating_sub(1);

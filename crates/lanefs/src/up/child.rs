@@ -85,7 +85,7 @@ impl Child {
     /// Sends a signal; one that has ended already does not hear it.
     pub(crate) fn signal(&self, signal: Signal) {
         // Its end is in the events already or will be.
-        let _gone = pidfd_send_signal(&self.pid_fd, signal);
+        let _ended = pidfd_send_signal(&self.pid_fd, signal);
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: Client
 
 /// Where this machine reaches the server.
 pub(crate) fn own_address(plan: &Plan) -> String {
-    address::reached_here(plan.address).to_string()
+    address::loopback_if_unspecified(plan.address).to_string()
 }
 
 /// Two threads that read what the child writes; when both streams have ended, its end is waited

@@ -183,7 +183,7 @@ fn bench_of_streams_counts_bytes_both_ways() {
 }
 
 #[test]
-fn bench_of_a_given_server_needs_its_secret_and_leaves_it_running() {
+fn bench_with_server_option_needs_its_secret_and_leaves_it_running() {
     let Some(fixture) = Fixture::new("bench_server") else { return };
     let mut server = fixture.serve_with("127.0.0.1:0", &["--export", "b=no-root-squash"]);
     let found = rows(

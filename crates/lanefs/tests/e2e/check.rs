@@ -100,11 +100,11 @@ impl RowEdits {
 
 fn edit_rows(store: &Path, edit: impl FnOnce(&mut RowEdits)) {
     let mut store = store::open(store).unwrap();
-    let cold = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
-    store.redo(&cold).unwrap();
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    store.redo(&row_store).unwrap();
     store.remove_earlier_logs().unwrap();
     let mut rows = BTreeMap::new();
-    let view = store.view(&cold).unwrap();
+    let view = store.view(&row_store).unwrap();
     let reader = view.reader();
     reader
         .scan(&Range::all(), |key, value| {
@@ -114,7 +114,7 @@ fn edit_rows(store: &Path, edit: impl FnOnce(&mut RowEdits)) {
         .unwrap();
     let mut edits = RowEdits { rows, changed: BTreeMap::new() };
     edit(&mut edits);
-    cold.put_all(&edits.changed).unwrap();
+    row_store.put_all(&edits.changed).unwrap();
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -68,17 +68,17 @@ fn a_store_comes_back_with_contents_and_all_attributes() {
     );
     must(fixture.lanefs(["check"]).arg(fixture.path("store")));
     // The same, checksums too, but for who the store is and which sessions there were.
-    let kept = |lines: &str| {
+    let retained = |lines: &str| {
         let left_out =
             ["dump", "session", "slot", "store", "recovered", "end", "evicted", "evicted_last"];
-        let is_kept = |line: &&str| {
+        let is_retained = |line: &&str| {
             !left_out.iter().any(|kind| line.starts_with(&format!("{{\"type\":\"{kind}\"")))
         };
         // Terms begin anew.
         let anew = |line: &str| line.replace("\"term\":1,", "\"term\":0,");
-        lines.lines().filter(is_kept).map(anew).collect::<Vec<_>>()
+        lines.lines().filter(is_retained).map(anew).collect::<Vec<_>>()
     };
-    assert_eq!(kept(&dump(&fixture, &fixture.path("store"))), kept(&lines));
+    assert_eq!(retained(&dump(&fixture, &fixture.path("store"))), retained(&lines));
 
     let server = fixture.serve("127.0.0.1:0");
     let mount = fixture.mount(&server.address, "again", &["--export", "up"]);

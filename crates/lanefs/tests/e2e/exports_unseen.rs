@@ -6,7 +6,7 @@ use std::fs;
 use wire::*;
 
 /// Greets for an export, with a proof by this secret.
-fn greeted(address: &str, (export, by): (&str, &Secret)) -> Refused {
+fn refused_by(address: &str, (export, by): (&str, &Secret)) -> Refused {
     let client = ClientUuid(library::random().unwrap());
     refused(address, by, &hello(Credential::Export, (export, 0), client))
 }
@@ -26,7 +26,7 @@ fn without_a_secret_existing_and_missing_exports_look_the_same() {
     for by in [&guess, &zeros] {
         let mut nonces = Vec::new();
         for export in ["known", "nothing", "up", "", "default", "known "] {
-            let Refused { challenge, server_proven, reason } = greeted(address, (export, by));
+            let Refused { challenge, server_proven, reason } = refused_by(address, (export, by));
             assert!(!server_proven, "{export:?}");
             assert_eq!(reason, RefusalReason::WrongSecret, "{export:?}");
             assert!(!nonces.contains(&challenge.nonce), "each is new");
@@ -35,7 +35,7 @@ fn without_a_secret_existing_and_missing_exports_look_the_same() {
     }
     // Nor does the secret of one export say which others there are.
     for export in ["nothing", "up", ""] {
-        let Refused { server_proven, reason, .. } = greeted(address, (export, &of_known));
+        let Refused { server_proven, reason, .. } = refused_by(address, (export, &of_known));
         assert!(!server_proven && reason == RefusalReason::WrongSecret, "{export:?}");
     }
     // A client that has proven the store's secret gets the exact reason.

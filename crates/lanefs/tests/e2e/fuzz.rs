@@ -8,7 +8,7 @@
 
 use crate::fixture::{Fixture, must, program, resident_bytes};
 use crate::hostile::Tmpfs;
-use crate::raw_client::{Raw, greet, hello};
+use crate::raw_client::{Raw, hello, send_handshake};
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use std::fs;
@@ -212,7 +212,7 @@ fn fumble(address: &str, said: &Hello<'_>, prng: &mut Prng) {
     frame[place] ^= 1 << (prng.throw() % 8);
     stream.write_all(&frame).ok();
     if prng.one_in(2) {
-        greet(&mut stream, FrameKind::Proof, &Proof { proof: [7; 32] }).ok();
+        send_handshake(&mut stream, FrameKind::Proof, &Proof { proof: [7; 32] }).ok();
     }
 }
 

@@ -89,15 +89,15 @@ fn a_claim_about_another_host_evicts_no_client() {
     let (all, guests) = (secret(&fixture), guests(&fixture, &up, &[]));
     let mut owner = Raw::of(&up.address, &all, &of_store(1)).unwrap();
     create(&mut owner, "first");
-    let kept = create(&mut owner, "second");
+    let first_create = create(&mut owner, "second");
     // The next boot waits for him and for the mount, which is asked for nothing before he is back.
     up.kill_server();
     let thief = of_guests(ClientUuid([8; 16]));
-    let thief = Hello { boot_id_last: kept.reply.boot_id, ..thief };
+    let thief = Hello { boot_id_last: first_create.reply.boot_id, ..thief };
     Raw::of(&up.address, &guests, &thief).unwrap();
     let mut owner = Raw::of(&up.address, &all, &of_store(2)).unwrap();
-    if !kept.token.is_empty() {
-        assert_eq!(replay(&mut owner, &kept, &[]).unwrap().reply.status, Status::Ok);
+    if !first_create.token.is_empty() {
+        assert_eq!(replay(&mut owner, &first_create, &[]).unwrap().reply.status, Status::Ok);
     }
     assert_eq!(owner.ask(Op::ReplayDone, META, &ReplayDone { reopen_count: 0 }), Status::Ok);
     assert_eq!(fs::metadata(up.dir.join("second")).unwrap().len(), 0);
@@ -116,7 +116,7 @@ fn what_was_said_before_a_goodbye_is_not_said_again() {
     create(&mut Raw::of(&up.address, &all, &sleeper(1)).unwrap(), "sleeper");
     // One that was answered before it was durable; there is one soon.
     let names = (0..1000).map(|number| format!("second{number}"));
-    let (name, kept) = names
+    let (name, first_create) = names
         .map(|name| {
             let answer = create(&mut raw, &name);
             (name, answer)
@@ -132,7 +132,7 @@ fn what_was_said_before_a_goodbye_is_not_said_again() {
     for conn_epoch in 2..4 {
         up.kill_server();
         let mut raw = Raw::of(&up.address, &all, &of_store(conn_epoch)).unwrap();
-        let answer = replay(&mut raw, &kept, &[]).unwrap();
+        let answer = replay(&mut raw, &first_create, &[]).unwrap();
         assert_eq!(answer.reply.status, Status::Overflow);
         let mut sleeper = Raw::of(&up.address, &all, &sleeper(conn_epoch)).unwrap();
         let done = ReplayDone { reopen_count: 0 };

@@ -322,7 +322,7 @@ fn a_wait_can_be_killed_while_the_server_is_stopped_or_dead() {
 
 #[test]
 fn the_locks_of_a_mount_that_is_killed_go_to_others() {
-    let Some((_stage, up, mut second)) = two_mounts("locks_gone") else { return };
+    let Some((_stage, up, mut second)) = two_mounts("locks_of_a_killed_mount") else { return };
     let (mut one, mut other) = (Locker::new(&second.dir, "f"), Locker::new(&up.dir, "f"));
     let mut third = Locker::new(&up.dir, "g");
     let mut lost = Locker::new(&second.dir, "g");

@@ -3,7 +3,7 @@
 
 use crate::fixture::{Fixture, Up, must, resident_bytes, texts};
 use crate::idle::secret;
-use crate::raw_client::{Raw, greet, hello};
+use crate::raw_client::{Raw, hello, send_handshake};
 use std::fs;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +64,7 @@ fn floods_of_unproven_connections_do_not_block_clients() {
     let up = fixture.up(&[]);
     let over = AtomicBool::new(false);
     let flood = |says_hello: bool| {
-        let mut kept = Vec::new();
+        let mut connections = Vec::new();
         let mut count = 0_u64;
         // However slow the machine, it is a flood.
         while !over.load(Ordering::Relaxed) || count <= 2000 {
@@ -73,12 +73,12 @@ fn floods_of_unproven_connections_do_not_block_clients() {
                 // It may have been closed already, for a newer one.
                 let client = ClientUuid(library::random().unwrap());
                 let hello = hello(Credential::Store, ("up", 0), client);
-                greet(&mut stream, FrameKind::Hello, &hello).ok();
+                send_handshake(&mut stream, FrameKind::Hello, &hello).ok();
             }
-            kept.push(stream);
+            connections.push(stream);
             count += 1;
-            if kept.len() > 4000 {
-                kept.clear();
+            if connections.len() > 4000 {
+                connections.clear();
             }
         }
         count

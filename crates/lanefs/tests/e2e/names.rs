@@ -62,8 +62,8 @@ fn a_whiteout_stays_where_a_name_was() {
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         fs::write(&from, "moved").unwrap();
         fs::write(&to, "replaced").unwrap();
-        let kept = RenameFlags::WHITEOUT | RenameFlags::NOREPLACE;
-        assert_eq!(rename(&from, &to, kept), Err(Errno::EXIST));
+        let flags = RenameFlags::WHITEOUT | RenameFlags::NOREPLACE;
+        assert_eq!(rename(&from, &to, flags), Err(Errno::EXIST));
         rename(&from, &to, RenameFlags::WHITEOUT).unwrap();
         assert_eq!(fs::read_to_string(&to).unwrap(), "moved");
         let left = fs::symlink_metadata(&from).unwrap();

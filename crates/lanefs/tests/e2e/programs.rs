@@ -96,14 +96,14 @@ fn holes_and_large_files_are_kept() {
     let path = up.dir.join("holes");
     let file = fs::OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
     use std::os::unix::fs::FileExt as _;
-    let far = (1_u64 << 40) + 12_345;
-    file.write_all_at(b"end", far).unwrap();
+    let offset = (1_u64 << 40) + 12_345;
+    file.write_all_at(b"end", offset).unwrap();
     file.write_all_at(b"start", 0).unwrap();
     drop(file);
-    assert_eq!(fs::metadata(&path).unwrap().len(), far + 3);
+    assert_eq!(fs::metadata(&path).unwrap().len(), offset + 3);
     let file = fs::File::open(&path).unwrap();
     let mut bytes = [1; 16];
-    file.read_exact_at(&mut bytes, far - 13).unwrap();
+    file.read_exact_at(&mut bytes, offset - 13).unwrap();
     assert_eq!(&bytes, b"\0\0\0\0\0\0\0\0\0\0\0\0\0end");
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"start\0\0\0\0\0\0\0\0\0\0\0");

@@ -40,7 +40,7 @@ pub(crate) fn hello<'a>(
 }
 
 /// Sends a frame of the handshake.
-pub(crate) fn greet<'a>(
+pub(crate) fn send_handshake<'a>(
     stream: &mut TcpStream,
     kind: FrameKind,
     message: &impl Wire<'a>,
@@ -74,19 +74,19 @@ pub(crate) struct Refused {
     pub(crate) reason: RefusalReason,
 }
 
-/// Greets with this Hello, and sends a proof by this secret whatever the server's Challenge proves.
+/// Sends this Hello, then a proof by this secret whatever the server's Challenge proves.
 pub(crate) fn refused(address: &str, secret: &Secret, hello: &Hello<'_>) -> Refused {
     let hello = Hello { key_id: secret.key_id(&hello.nonce), ..*hello };
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    greet(&mut stream, FrameKind::Hello, &hello).unwrap();
+    send_handshake(&mut stream, FrameKind::Hello, &hello).unwrap();
     let challenge = handshake(&mut stream, FrameKind::Challenge);
     let challenge = Challenge::decode_all(&challenge).unwrap();
     let hello = hello.to_bytes();
     let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
     let server_proven = secret.server_proven(proven, &challenge.proof);
     let proof = Proof { proof: secret.client_proof(proven) };
-    greet(&mut stream, FrameKind::Proof, &proof).unwrap();
+    send_handshake(&mut stream, FrameKind::Proof, &proof).unwrap();
     let refusal = handshake(&mut stream, FrameKind::Refusal);
     let reason = Refusal::decode_all(&refusal).unwrap().reason;
     Refused { challenge, server_proven, reason }
@@ -115,7 +115,7 @@ impl Raw {
         Self::of(address, secret, &hello(secret.credential(), at, client)).unwrap()
     }
 
-    /// Greets with this Hello. Why not, if the server says no.
+    /// Sends this Hello. Why not, if the server says no.
     pub(crate) fn of(
         address: &str,
         secret: &Secret,
@@ -128,22 +128,22 @@ impl Raw {
         let (session, root, conn_epoch) = (SessionId(0), InodeNo::ROOT, hello.conn_epoch);
         let (credits, xid) = (0, 100);
         let mut raw = Self { stream, session, map, root, credits, conn_epoch, xid };
-        greet(&mut raw.stream, FrameKind::Hello, hello).unwrap();
-        let challenge = raw.greeted(FrameKind::Challenge)?;
+        send_handshake(&mut raw.stream, FrameKind::Hello, hello).unwrap();
+        let challenge = raw.take_handshake(FrameKind::Challenge)?;
         let challenge = Challenge::decode_all(&challenge).unwrap();
         let hello = hello.to_bytes();
         let proven = Proven { hello: &hello, nonce: &challenge.nonce, channel: &PLAIN };
         assert!(secret.server_proven(proven, &challenge.proof));
         let proof = secret.client_proof(proven);
-        greet(&mut raw.stream, FrameKind::Proof, &Proof { proof }).unwrap();
-        let welcome = raw.greeted(FrameKind::Welcome)?;
+        send_handshake(&mut raw.stream, FrameKind::Proof, &Proof { proof }).unwrap();
+        let welcome = raw.take_handshake(FrameKind::Welcome)?;
         let welcome = Welcome::decode_all(&welcome).unwrap();
         let Welcome { session, map, root, credits, .. } = welcome;
         Ok(Self { session, map, root, credits, ..raw })
     }
 
     /// The body of the next frame of the handshake, which is of this kind or says no.
-    fn greeted(&mut self, wanted: FrameKind) -> std::result::Result<Vec<u8>, RefusalReason> {
+    fn take_handshake(&mut self, wanted: FrameKind) -> std::result::Result<Vec<u8>, RefusalReason> {
         let (head, body) = self.frame();
         if head == Header::Handshake(FrameKind::Refusal) {
             return Err(Refusal::decode_all(&body).unwrap().reason);

@@ -15,23 +15,23 @@ use std::process::{Command, Stdio};
 use wire::*;
 
 /// The server's secret file.
-fn kept(fixture: &Fixture) -> PathBuf {
+fn server_secret(fixture: &Fixture) -> PathBuf {
     fixture.path("config/lanefs/secret")
 }
 
 /// Puts a client's copy of it where its secret file is, or will be.
-fn give(fixture: &Fixture, name: &str) -> PathBuf {
+fn copy_secret(fixture: &Fixture, name: &str) -> PathBuf {
     let path = fixture.path(name);
-    fs::copy(kept(fixture), &path).unwrap();
+    fs::copy(server_secret(fixture), &path).unwrap();
     path
 }
 
 /// `lanefs secret` must succeed, and shows no secret.
 #[track_caller]
 fn change(fixture: &Fixture, what: &str) -> String {
-    let before = fs::read_to_string(kept(fixture)).unwrap();
+    let before = fs::read_to_string(server_secret(fixture)).unwrap();
     let said = must(&mut fixture.lanefs(["secret", what]));
-    let after = fs::read_to_string(kept(fixture)).unwrap();
+    let after = fs::read_to_string(server_secret(fixture)).unwrap();
     assert!(before.lines().chain(after.lines()).all(|secret| !said.contains(secret)));
     said
 }
@@ -46,10 +46,10 @@ fn change_served(fixture: &Fixture, what: &str) {
 /// It must fail; what it says.
 #[track_caller]
 fn change_fails(fixture: &Fixture, what: &str) -> String {
-    let before = fs::read(kept(fixture)).unwrap();
+    let before = fs::read(server_secret(fixture)).unwrap();
     let (code, line) = failure(&fixture.run(["secret", what]));
     assert_eq!(code, 1, "{line}");
-    assert_eq!(before, fs::read(kept(fixture)).unwrap(), "nothing is changed");
+    assert_eq!(before, fs::read(server_secret(fixture)).unwrap(), "nothing is changed");
     line
 }
 
@@ -79,8 +79,8 @@ fn is_cut_off(dir: &Path) -> bool {
 fn mounts_with_the_new_secret_lose_nothing_and_others_are_cut_off() {
     let Some(fixture) = Fixture::new("rotation") else { return };
     let mut server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
-    let (given, forgotten) = (give(&fixture, "given"), give(&fixture, "forgotten"));
-    let mut first = mount_with(&fixture, &server, "first", &given);
+    let (copied, forgotten) = (copy_secret(&fixture, "copied"), copy_secret(&fixture, "forgotten"));
+    let mut first = mount_with(&fixture, &server, "first", &copied);
     let second = mount_with(&fixture, &server, "second", &forgotten);
     let mut open = locked(&first.dir, "f");
     let lost = locked(&second.dir, "g");
@@ -89,11 +89,11 @@ fn mounts_with_the_new_secret_lose_nothing_and_others_are_cut_off() {
         fs::write(mount.dir.join(name), "with the earlier secret").unwrap();
     }
     assert!(change_fails(&fixture, "rotate").contains("two secrets are valid already"));
-    let third = mount_with(&fixture, &server, "third", &kept(&fixture));
+    let third = mount_with(&fixture, &server, "third", &server_secret(&fixture));
     assert_eq!(fs::read_dir(&third.dir).unwrap().count(), 4);
     let theirs = ["f", "g"].map(|name| File::open(third.dir.join(name)).unwrap());
     assert!(theirs.iter().all(is_locked));
-    give(&fixture, "given");
+    copy_secret(&fixture, "copied");
     open.write_all(b"before").unwrap();
     change_served(&fixture, "retire");
     open.write_all(b" and after").unwrap();
@@ -104,7 +104,7 @@ fn mounts_with_the_new_secret_lose_nothing_and_others_are_cut_off() {
     assert!(is_locked(&theirs[0]), "the first one's is not");
     server.process.line_with("because their secret was retired");
     // It goes on without a new mount, and fsync reports the lost lock.
-    give(&fixture, "forgotten");
+    copy_secret(&fixture, "forgotten");
     until("the second mount is back", || second.dir.join("a").exists());
     lost.set_len(5).unwrap();
     assert_eq!(lost.sync_all().unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
@@ -135,7 +135,7 @@ fn a_retired_secret_and_an_exports_that_follows_from_it_are_refused() {
     let address = &server.address;
     must(&mut fixture.lanefs(["export", "add", address, "guests", "/", "--squash", "none"]));
     let of_export = || must(&mut fixture.lanefs(["export", "secret", address, "guests"]));
-    let of_store = || library::secret::read(&kept(&fixture)).unwrap();
+    let of_store = || library::secret::read(&server_secret(&fixture)).unwrap();
     let of = |text: &str| library::secret::of_text(text).unwrap();
     let (old, old_export) = (of_store(), of_export());
     let file = fixture.path("guest");
@@ -182,15 +182,15 @@ fn a_server_that_is_killed_in_between_knows_what_it_did() {
         kill(server.process.pid());
         server.process.end();
     };
-    let given = give(&fixture, "given");
-    let mount = mount_with(&fixture, &server, "mnt", &given);
+    let copied = copy_secret(&fixture, "copied");
+    let mount = mount_with(&fixture, &server, "mnt", &copied);
     let mut open = locked(&mount.dir, "f");
     open.write_all(b"one").unwrap();
     change_served(&fixture, "rotate");
     again(&mut server);
     let mut server = fixture.serve(&server.address);
     open.write_all(b", two").unwrap();
-    give(&fixture, "given");
+    copy_secret(&fixture, "copied");
     again(&mut server);
     assert!(change(&fixture, "retire").contains("no server of this machine"));
     let mut server = fixture.serve(&server.address);
@@ -204,7 +204,7 @@ fn a_server_that_is_killed_in_between_knows_what_it_did() {
     change(&fixture, "retire");
     let server = fixture.serve(&server.address);
     until("the mount is cut off", || is_cut_off(&mount.dir));
-    let other = mount_with(&fixture, &server, "other", &kept(&fixture));
+    let other = mount_with(&fixture, &server, "other", &server_secret(&fixture));
     let free = File::open(other.dir.join("f")).unwrap();
     until("its lock is free", || !is_locked(&free));
     drop((open, free));
@@ -216,13 +216,13 @@ fn a_server_that_is_killed_in_between_knows_what_it_did() {
 fn a_file_that_is_no_secret_changes_nothing_and_is_said() {
     let Some(fixture) = Fixture::new("rotation_bad") else { return };
     let mut server = fixture.serve("127.0.0.1:0");
-    let good = give(&fixture, "good");
+    let good = copy_secret(&fixture, "good");
     let export = fixture.path("export");
     let of_store = library::secret::read(&good).unwrap();
     fs::write(&export, library::secret::text_of(&of_store.of_export(b"up", 0))).unwrap();
     let bad = |text: &[u8], mode, said: &str, server: &mut Server| {
-        fs::write(kept(&fixture), text).unwrap();
-        fs::set_permissions(kept(&fixture), fs::Permissions::from_mode(mode)).unwrap();
+        fs::write(server_secret(&fixture), text).unwrap();
+        fs::set_permissions(server_secret(&fixture), fs::Permissions::from_mode(mode)).unwrap();
         let line = server.process.line_with(said);
         assert!(line.contains("the earlier secrets stay valid"), "{line}");
         let mount = mount_with(&fixture, server, &format!("mnt{mode}{}", text.len()), &good);
@@ -232,11 +232,11 @@ fn a_file_that_is_no_secret_changes_nothing_and_is_said() {
     bad(&fs::read(&export).unwrap(), 0o600, "not the store's", &mut server);
     bad(&fs::read(&good).unwrap().repeat(3), 0o600, "64 hexadecimal digits", &mut server);
     bad(&fs::read(&good).unwrap(), 0o644, "open to others", &mut server);
-    fs::remove_file(kept(&fixture)).unwrap();
-    fs::copy(&export, kept(&fixture)).unwrap();
-    fs::set_permissions(kept(&fixture), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::remove_file(server_secret(&fixture)).unwrap();
+    fs::copy(&export, server_secret(&fixture)).unwrap();
+    fs::set_permissions(server_secret(&fixture), fs::Permissions::from_mode(0o600)).unwrap();
     assert!(change_fails(&fixture, "rotate").contains("is the secret of an export"));
-    fs::copy(&good, kept(&fixture)).unwrap();
+    fs::copy(&good, server_secret(&fixture)).unwrap();
     assert!(change_fails(&fixture, "retire").contains("there is no earlier one"));
     change_served(&fixture, "rotate");
 }
@@ -249,8 +249,8 @@ fn the_file_keeps_its_mode_owner_and_place() {
         drop(fixture.serve("127.0.0.1:0"));
         // A symbolic link to a file of another user.
         let real = fixture.make_dir(&format!("real{umask}")).join("secret");
-        fs::rename(kept(&fixture), &real).unwrap();
-        symlink(&real, kept(&fixture)).unwrap();
+        fs::rename(server_secret(&fixture), &real).unwrap();
+        symlink(&real, server_secret(&fixture)).unwrap();
         chown(&real, Some(4711), Some(4712)).unwrap();
         for what in ["rotate", "retire"] {
             let script = format!("umask {umask}; exec \"$0\" \"$@\"");
@@ -259,7 +259,11 @@ fn the_file_keeps_its_mode_owner_and_place() {
             must(&mut wrap(sh, fixture.lanefs(["secret", what])));
             let found = fs::metadata(&real).unwrap();
             assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (4711, 4712, 0o600));
-            assert_eq!(mode(&kept(&fixture)) & 0o170_000, 0o120_000, "still a symbolic link");
+            assert_eq!(
+                mode(&server_secret(&fixture)) & 0o170_000,
+                0o120_000,
+                "still a symbolic link"
+            );
             let names = fs::read_dir(real.parent().unwrap()).unwrap();
             assert_eq!(names.count(), 1, "no draft is left");
         }
@@ -269,7 +273,7 @@ fn the_file_keeps_its_mode_owner_and_place() {
         flock(&folder, FlockOperation::LockExclusive).unwrap();
         assert!(change_fails(&fixture, "rotate").contains("another `lanefs secret`"));
         drop(folder);
-        fs::remove_file(kept(&fixture)).unwrap();
+        fs::remove_file(server_secret(&fixture)).unwrap();
     }
 }
 
@@ -298,20 +302,20 @@ fn a_signal_has_the_secret_read_again() {
 fn a_volume_reads_its_file_again_if_it_has_one() {
     let Some(fixture) = Fixture::new("rotation_volume") else { return };
     let server = fixture.serve("127.0.0.1:0");
-    let given = give(&fixture, "given");
+    let copied = copy_secret(&fixture, "copied");
     let address = server.address.parse().unwrap();
     let options = ConnectOptions {
         export: "up".to_owned(),
         connect_timeout: PATIENCE,
-        ..ConnectOptions::new(address, library::secret::read(&given).unwrap())
+        ..ConnectOptions::new(address, library::secret::read(&copied).unwrap())
     };
     let mut with_value = Volume::connect(&options).unwrap();
-    let of_file = ConnectOptions { secret_file: Some(given), ..options };
+    let of_file = ConnectOptions { secret_file: Some(copied), ..options };
     let mut with_file = Volume::connect(&of_file).unwrap();
     let file = with_file.create("/f".as_ref(), 0o644, false).unwrap();
     change_served(&fixture, "rotate");
     with_file.write_at(&file, 0, b"before").unwrap();
-    give(&fixture, "given");
+    copy_secret(&fixture, "copied");
     change_served(&fixture, "retire");
     with_file.write_at(&file, 6, b" and after").unwrap();
     with_file.close(file).unwrap();

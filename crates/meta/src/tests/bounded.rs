@@ -39,8 +39,8 @@ pub(super) fn leave(harness: &mut Harness) -> usize {
 /// The number of fetches during `act`, and of the rows read.
 fn cost(harness: &mut Harness, act: impl FnOnce(&mut Harness)) -> (usize, usize) {
     let count = |harness: &Harness| {
-        let cold = harness.row_store.as_ref().unwrap();
-        (cold.answer_count, cold.row_count)
+        let row_store = harness.row_store.as_ref().unwrap();
+        (row_store.answer_count, row_store.row_count)
     };
     let before = count(harness);
     act(harness);

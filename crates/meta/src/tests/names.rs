@@ -229,8 +229,8 @@ fn a_file_moves_and_replaces() {
     let (dir, file) = (harness.mkdir(ROOT, "d", 0o755), harness.file(ROOT, "f", 0o644));
     let victim = harness.file(dir, "g", 0o644);
     assert_eq!(rename(&mut harness, (ROOT, "nothing"), (dir, "g")), Status::NotFound);
-    let kept = Rename { how: RenameHow::NoReplace, ..rename_args((ROOT, "f"), (dir, "g")) };
-    assert_eq!(harness.status(Op::Rename, &kept), Status::Exists);
+    let no_replace = Rename { how: RenameHow::NoReplace, ..rename_args((ROOT, "f"), (dir, "g")) };
+    assert_eq!(harness.status(Op::Rename, &no_replace), Status::Exists);
     let effect = harness.execute(Op::Rename, &rename_args((ROOT, "f"), (dir, "g")));
     assert_eq!((effect.status, effect.orphan), (Status::Ok, Some(victim)));
     assert_eq!(effect.pre_versions.as_slice().len(), 4);

@@ -115,7 +115,7 @@ fn hello() -> Vec<u8> {
 }
 
 /// A connection that has sent Hello, with a small receive buffer, and its id.
-fn greeted(lanes: &mut [Lane], address: SocketAddr) -> (TcpStream, ConnId) {
+fn connected(lanes: &mut [Lane], address: SocketAddr) -> (TcpStream, ConnId) {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, 32 * 1024).unwrap();
     rustix::net::connect(&socket, &address).unwrap();
@@ -135,7 +135,7 @@ fn greeted(lanes: &mut [Lane], address: SocketAddr) -> (TcpStream, ConnId) {
 #[test]
 fn a_connection_not_admitted_in_time_is_closed_and_an_admitted_one_costs_no_turn() {
     on_both("who_is_not_admitted", 1, |lanes, address| {
-        let (received, conn) = greeted(lanes, address);
+        let (received, conn) = connected(lanes, address);
         lanes[0].act(|turn| turn.act(NetAction::admit(conn)));
         lanes[0].turn();
         assert_eq!(lanes[0].ring.parts.conns.deadline(false), None, "it is admitted");
@@ -158,7 +158,7 @@ fn a_connection_not_admitted_in_time_is_closed_and_an_admitted_one_costs_no_turn
 #[test]
 fn a_relayed_connection_not_admitted_in_time_is_closed_at_both_lanes() {
     on_both("who_is_relayed", 2, |lanes, address| {
-        let (mut stream, conn) = greeted(lanes, address);
+        let (mut stream, conn) = connected(lanes, address);
         lanes[0].act(|turn| {
             let hello = turn.arena.put(&hello());
             turn.act(NetAction::Proxy { conn, lane: LaneId(1), hello });
@@ -184,7 +184,7 @@ fn a_relayed_connection_not_admitted_in_time_is_closed_at_both_lanes() {
 #[test]
 fn a_slow_reader_stays_connected_and_one_that_reads_nothing_is_closed() {
     on_both("who_reads_slowly", 1, |lanes, address| {
-        let (mut stream, conn) = greeted(lanes, address);
+        let (mut stream, conn) = connected(lanes, address);
         lanes[0].act(|turn| {
             turn.act(NetAction::admit(conn));
             // More than both sockets' buffers hold.

@@ -571,7 +571,7 @@ fn frames_that_wait_for_a_buffer_are_bounded_and_stay_in_order() {
         idle_count = if moved || taken_bytes > 0 { 0 } else { idle_count + 1 };
     }
     assert!(received_bytes <= 4 << 20, "{received_bytes} bytes for one buffer");
-    let greeted_count = 1;
+    let connected_count = 1;
     let mut got_count = 0;
     while got_count < FRAME_COUNT {
         if let Ok(count) = stream.write(rest) {
@@ -579,7 +579,7 @@ fn frames_that_wait_for_a_buffer_are_bounded_and_stay_in_order() {
         }
         let events = &rings.recorders[1].events;
         if let Some(Event::Net(NetEvent::Frame { bulk, .. })) =
-            events.get(greeted_count + got_count).copied()
+            events.get(connected_count + got_count).copied()
         {
             let Bulk { buf, crc32c, .. } = bulk.unwrap();
             assert_eq!(crc32c, Some(wire::crc32c(&noise(got_count as u64, 1 << 20))));

@@ -555,8 +555,8 @@ fn go_with_limit(seed: u64, shard_count: u16, bytes_max: u64) -> (u64, usize) {
     run.check();
     run.harness.start_from_rows();
     run.check();
-    let cold = run.harness.row_store.as_ref().unwrap();
-    let outcome = (cold.peak_bytes, cold.answer_count);
+    let row_store = run.harness.row_store.as_ref().unwrap();
+    let outcome = (row_store.peak_bytes, row_store.answer_count);
     run.harness.fetch_all();
     run.harness.check_redo();
     outcome

@@ -74,7 +74,7 @@ fn discarded_bytes_are_counted_and_not_written() {
 
 #[test]
 fn a_half_closed_connection_takes_a_send_and_a_closed_one_fails_it() {
-    on_both("whoever_is_half_gone", |harness| {
+    on_both("half_closed_connection", |harness| {
         let (socket, mut peer) = tcp_pair();
         let mut space = [0; 16];
         harness.queue(RECV, recv(socket.as_raw_fd(), &mut space));
