@@ -4,34 +4,15 @@
 //! a fence for later changes until its record is durable. So it is never replayed, and no replayed
 //! write precedes an acknowledged one.
 
+use crate::in_flight::InFlight;
 use crate::object::{Effect, Object};
+use crate::request::{Allocating, Seeking};
 use crate::unstable::ByteAccess;
-use crate::work::InFlight;
 use crate::{Answer, Outcome, Shards, Token};
 use core::ops::Bound;
 use disk::ContentsChange;
 use interface::{Errno, ObjectAction, Ticket, Turn};
-use wire::{Allocation, ClientUuid, InodeNo, Status, Transno};
-
-/// An allocation request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Allocating {
-    pub(crate) token: Token,
-    pub(crate) client: ClientUuid,
-    pub(crate) object_offset: u64,
-    pub(crate) range_bytes: u64,
-    pub(crate) allocation: Allocation,
-    pub(crate) keep_size: bool,
-}
-
-/// A seek request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seeking {
-    pub(crate) token: Token,
-    pub(crate) client: ClientUuid,
-    pub(crate) object_offset: u64,
-    pub(crate) hole: bool,
-}
+use wire::{Allocation, InodeNo, Status, Transno};
 
 impl Shards {
     pub(crate) fn begin_allocate(

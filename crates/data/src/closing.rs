@@ -1,10 +1,9 @@
 //! Restores the checksums of touched blocks when their object is quiet: they are computed from the
 //! disk and recorded. A write in the meantime invalidates the result.
 
-use crate::integrity::damage_of;
+use crate::in_flight::{Closing, InFlight};
 use crate::object::Object;
-use crate::sums::SumEntry;
-use crate::work::InFlight;
+use crate::sums::{SumEntry, damage_of};
 use crate::{Damage, Outcome, Shards, SumRecording};
 use alloc::vec::Vec;
 use disk::{BlockSum, Change, ContentsChange, REGION_BLOCK_COUNT};
@@ -13,18 +12,6 @@ use wire::{InodeNo, Transno};
 
 /// Most regions closed at a time.
 const CLOSING_COUNT_MAX: usize = 4;
-
-/// A region whose touched blocks are being summed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Closing {
-    pub(crate) inode: InodeNo,
-    region: u64,
-    stamp: u64,
-    /// The blocks with their lengths.
-    blocks: Vec<(u64, u32)>,
-    /// Blocks among them with an unverified checksum of their first bytes.
-    checks: Vec<(u64, BlockSum)>,
-}
 
 impl Shards {
     /// Begins summing the touched blocks of quiet objects, to restore their checksums.

@@ -1,8 +1,8 @@
 //! Decodes and checks requests, one function for each operation.
 
-use crate::allocate::{Allocating, Seeking};
-use crate::list::{ReadingList, WritingList};
-use crate::request::{Glimpsing, QueuedOp, bulk_bytes};
+use crate::request::{
+    Allocating, Glimpsing, QueuedOp, ReadingList, Seeking, WritingList, bulk_bytes,
+};
 use crate::{DataConfig, DataRequest};
 use wire::{
     Allocation, BULK_BYTES_MAX, ClearPrivileges, DecodeError, Executor, InodeNo, Op, ProtocolError,

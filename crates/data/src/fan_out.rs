@@ -4,8 +4,8 @@
 //! waiting step begins, but those that free what an allocation has taken.
 
 use crate::Shards;
+use crate::in_flight::InFlight;
 use crate::object::Object;
-use crate::work::InFlight;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use disk::BlockSum;

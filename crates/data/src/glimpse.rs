@@ -1,8 +1,9 @@
 //! Glimpses: an object's size, space and times, and whether they may be lost.
 
+use crate::in_flight::InFlight;
+use crate::object::NOTHING;
 use crate::request::Glimpsing;
 use crate::unstable::ByteAccess;
-use crate::work::{InFlight, NOTHING};
 use crate::{Answer, Outcome, Shards};
 use interface::{Errno, ObjectStat, Turn};
 use wire::{Contents, InodeNo};

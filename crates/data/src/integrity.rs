@@ -1,36 +1,23 @@
 //! Checksums of blocks at rest: removed before an overwrite, and verified. `reading` decides when a
 //! read needs that, `closing` restores them when the object is quiet.
 
-use crate::Shards;
-use crate::closing::Closing;
 use crate::fan_out::StepResult;
-use crate::list::places_of;
-use crate::object::Object;
-use crate::reading::read_by;
-use crate::request::{QueuedOp, bulk_bytes};
-use crate::sums::SumEntry;
-use crate::work::InFlight;
-use crate::{Damage, LostWrite, Outcome};
+use crate::in_flight::{Closing, InFlight, Verifying};
+use crate::ranges::{cut_by, may_open, written_by};
+use crate::request::QueuedOp;
+use crate::sums::{SumEntry, damage_of, decoded};
+use crate::{Damage, Outcome, Shards};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 use disk::{BlockSum, Change, ContentsChange, REGION_BLOCK_COUNT};
 use interface::{Errno, ObjectStat, Span, Ticket, Turn};
-use wire::{Allocation, InodeNo, Rule, Status, Transno, Wire};
+use wire::{InodeNo, Rule, Status, Transno};
 
 /// Shortest time between two reports of a damaged block.
 const REPORT_MS: u64 = 60_000;
 /// Most damaged blocks whose reports are remembered.
 const REPORT_COUNT_MAX: usize = 1_024;
-
-/// Blocks being verified for a read or a partial overwrite, with the expected checksums.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Verifying {
-    pub(crate) inode: InodeNo,
-    /// The read; a change waits at the front of its object's queue.
-    pub(crate) read: Option<QueuedOp>,
-    pub(crate) blocks: Vec<(u64, BlockSum)>,
-}
 
 impl Shards {
     pub(crate) fn block_bytes(&self) -> u64 {
@@ -322,95 +309,4 @@ impl Shards {
         self.damaged(turn, inode, (found_bytes, damage));
         Some(known_bytes.unwrap_or(0).max(covered_bytes))
     }
-}
-
-/// Whether the first queued operation of an object may change it once its checksums are removed.
-/// One that cuts a range off keeps them until the reads before it have ended, which may compare
-/// them.
-pub(crate) fn may_open(object: &Object) -> bool {
-    let known = object.stat.is_some() && !object.doubtful && !object.stat_running;
-    let cuts = object.queue.front().is_some_and(|front| cut_by(front, object).is_some());
-    let alone = object.running_count == 0 || !cuts;
-    known && alone && object.fence_count == 0 && !object.exclusive
-}
-
-/// Whether the first queued operation of an object waits for one in progress: a read for a write
-/// that removed the checksum of its bytes, a write for a read that compares the checksum which the
-/// write removes.
-pub(crate) fn must_wait(object: &Object) -> bool {
-    let blocks = &object.blocks;
-    let Some(front) = object.queue.front().filter(|_| blocks.is_contended()) else { return false };
-    let mut read = read_by(front, object.size_bytes()).into_iter();
-    read.any(|(from, until)| blocks.is_overwritten(&(from..until)))
-        || written_by(front, object).iter().any(|bytes| blocks.is_compared(bytes))
-}
-
-/// The ranges that an operation will write.
-pub(crate) fn written_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>> {
-    let range = |from: u64, bytes: u32| from..from.saturating_add(u64::from(bytes));
-    let one = |from: u64, bytes: u32| core::iter::once(range(from, bytes)).collect();
-    let all = |places: Vec<(u64, u64)>| places.into_iter().map(|(from, until)| from..until);
-    match pending {
-        QueuedOp::Write { object_offset, bulk, .. } => one(*object_offset, bulk_bytes(*bulk)),
-        QueuedOp::Append { bulk, .. } => one(object.size_bytes(), bulk_bytes(*bulk)),
-        QueuedOp::WriteList(writing) => all(places_of(&writing.pieces)).collect(),
-        QueuedOp::Replay { lost: LostWrite { change, bulk, .. }, .. } => match change {
-            ContentsChange::Write { object_offset, .. } => one(*object_offset, bulk.bulk_bytes),
-            ContentsChange::WriteList { pieces, .. } => all(places_of(pieces)).collect(),
-            ContentsChange::Truncate { .. }
-            | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectRemoved { .. }
-            | ContentsChange::Sums { .. }
-            | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } => Vec::new(),
-        },
-        QueuedOp::Read { .. }
-        | QueuedOp::ReadList(_)
-        | QueuedOp::Glimpse(_)
-        | QueuedOp::Seek(_)
-        | QueuedOp::Truncate { .. }
-        | QueuedOp::Allocate(_)
-        | QueuedOp::Remove => Vec::new(),
-    }
-}
-
-/// The range that an operation will cut off or zero.
-pub(crate) fn cut_by(pending: &QueuedOp, object: &Object) -> Option<Range<u64>> {
-    match pending {
-        QueuedOp::Truncate { size_bytes, .. } => {
-            (*size_bytes < object.size_bytes()).then_some(*size_bytes..u64::MAX)
-        }
-        QueuedOp::Allocate(allocating) => {
-            (allocating.allocation != Allocation::Reserve).then(|| {
-                let from = allocating.object_offset;
-                from..from.saturating_add(allocating.range_bytes)
-            })
-        }
-        QueuedOp::Read { .. }
-        | QueuedOp::ReadList(_)
-        | QueuedOp::Glimpse(_)
-        | QueuedOp::Seek(_)
-        | QueuedOp::Write { .. }
-        | QueuedOp::WriteList(_)
-        | QueuedOp::Append { .. }
-        | QueuedOp::Replay { .. }
-        | QueuedOp::Remove => None,
-    }
-}
-
-pub(crate) fn damage_of(expected: BlockSum, found: BlockSum) -> Damage {
-    if found.covered_bytes < expected.covered_bytes {
-        return Damage::Missing;
-    }
-    Damage::Changed { expected: expected.crc32c, found: found.crc32c }
-}
-
-/// Decodes the checksums of [`interface::ObjectEvent::Sums`].
-pub(crate) fn decoded(bytes: &[u8]) -> Vec<BlockSum> {
-    let mut from = wire::Reader::new(bytes);
-    let mut sums = Vec::new();
-    while let Ok(sum) = BlockSum::decode(&mut from) {
-        sums.push(sum);
-    }
-    sums
 }

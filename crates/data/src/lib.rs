@@ -21,14 +21,17 @@ mod access;
 mod allocate;
 mod blocks;
 mod closing;
+mod config;
 mod decode;
 mod fan_out;
 mod glimpse;
+mod in_flight;
 mod integrity;
 mod list;
 mod object;
 mod order;
 mod outcome;
+mod ranges;
 mod reading;
 mod recorded;
 mod request;
@@ -39,9 +42,10 @@ mod unstable;
 mod work;
 mod written;
 
+pub use config::{DataConfig, SumRecording};
 pub use outcome::{Answer, Damage, DataRequest, LostWrite, Outcome, Token};
 pub use recorded::Recorded;
-pub use shards::{DataConfig, Shards, SumRecording};
+pub use shards::Shards;
 pub use unstable::Dependencies;
 
 #[cfg(test)]

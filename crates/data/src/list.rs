@@ -5,37 +5,16 @@
 //! parallel, because they are disjoint. A list read runs beside other reads; the object's size when
 //! it begins determines its bytes.
 
+use crate::in_flight::{CachedRead, InFlight};
 use crate::object::Effect;
-use crate::reading::CachedRead;
-use crate::request::bulk_bytes;
-use crate::shards::release;
-use crate::work::InFlight;
+use crate::ranges::{changed_places, places_of};
+use crate::request::{ReadingList, WritingList, bulk_bytes, release};
 use crate::{Answer, Outcome, Shards, Token};
 use alloc::vec::Vec;
 use core::ops::Range;
 use disk::ContentsChange;
 use interface::{Action, Bulk, Errno, NO_MAC, ObjectAction, Turn};
-use wire::{ClientUuid, InodeNo, Piece, Pieces, Status, Transno, Written};
-
-/// A list read request.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ReadingList {
-    pub(crate) token: Token,
-    pub(crate) client: ClientUuid,
-    pub(crate) pieces: Pieces,
-    pub(crate) accesses: bool,
-    /// Blocks with checksums were just verified.
-    pub(crate) compared: bool,
-}
-
-/// A list write request.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct WritingList {
-    pub(crate) token: Token,
-    pub(crate) client: ClientUuid,
-    pub(crate) pieces: Pieces,
-    pub(crate) bulk: Option<Bulk>,
-}
+use wire::{InodeNo, Piece, Pieces, Status, Transno, Written};
 
 /// A list write in progress.
 #[derive(Debug)]
@@ -44,18 +23,6 @@ pub(crate) struct Writing {
     effect: Effect,
     left_count: usize,
     result: Result<(), Status>,
-}
-
-/// The changed ranges of an object as pairs of start and end, in rising order and disjoint.
-pub(crate) fn places_of(pieces: &Pieces) -> Vec<(u64, u64)> {
-    let mut places: Vec<(u64, u64)> = Vec::with_capacity(pieces.count());
-    for piece in pieces.sorted() {
-        match places.last_mut().filter(|(_, until)| *until >= piece.file_offset) {
-            Some((_, until)) => *until = piece.end().max(*until),
-            None => places.push((piece.file_offset, piece.end())),
-        }
-    }
-    places
 }
 
 /// The ranges of pieces, in the order of their bytes.
@@ -186,20 +153,6 @@ impl Shards {
         let end = effect.end();
         self.on_written(turn, inode, effect, (result.map(|()| end), None));
         self.ran_alone(turn, inode);
-    }
-}
-
-/// The ranges that a list changes; empty for other changes.
-pub(crate) fn changed_places(change: &ContentsChange) -> Vec<(u64, u64)> {
-    match change {
-        ContentsChange::WriteList { pieces, .. } => places_of(pieces),
-        ContentsChange::Write { .. }
-        | ContentsChange::Truncate { .. }
-        | ContentsChange::Allocate { .. }
-        | ContentsChange::ObjectRemoved { .. }
-        | ContentsChange::Sums { .. }
-        | ContentsChange::SumsRemoved { .. }
-        | ContentsChange::Stripe { .. } => Vec::new(),
     }
 }
 

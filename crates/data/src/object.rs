@@ -73,6 +73,19 @@ impl Effect {
     }
 }
 
+/// The recorded state of an object, before its file is examined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LoggedState {
+    /// The size in the log of earlier boots; `None`: the object was examined in this boot and its
+    /// own size is valid.
+    pub(crate) size_bytes: Option<u64>,
+    /// When the contents were last changed; an object in memory has a newer time.
+    pub(crate) write_time_ns: u64,
+}
+
+/// The state of a missing object.
+pub(crate) const NOTHING: ObjectStat = ObjectStat { size_bytes: 0, allocated_bytes: 0 };
+
 /// An object's state.
 #[derive(Debug)]
 pub(crate) struct Object {

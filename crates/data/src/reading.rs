@@ -8,26 +8,17 @@
 //! Invariant: bytes with a checksum are returned only if they were verified since they came from
 //! the disk, as far as our own reads brought them from there.
 
-use crate::integrity::Verifying;
-use crate::list::{ReadingList, places_of};
+use crate::in_flight::{CachedRead, InFlight, Verifying};
 use crate::object::Object;
-use crate::request::QueuedOp;
+use crate::ranges::read_by;
+use crate::request::{QueuedOp, ReadingList};
 use crate::sums::Sums;
 use crate::unstable::ByteAccess;
-use crate::work::InFlight;
 use crate::{Answer, Damage, Outcome, Shards, Token};
 use alloc::vec::Vec;
 use disk::BlockSum;
 use interface::{Ticket, Turn};
 use wire::{ClientUuid, InodeNo, Rule, Status};
-
-/// A read from the page cache only, with the request to begin again if it misses.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct CachedRead {
-    pending: QueuedOp,
-    /// The generation of the checksums when its blocks were verified.
-    generation: u16,
-}
 
 /// The next step of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -219,26 +210,6 @@ impl QueuedOp {
             *accesses = false;
         }
         self
-    }
-}
-
-/// The ranges that a request reads of an object of this size.
-pub(crate) fn read_by(pending: &QueuedOp, size_bytes: u64) -> Vec<(u64, u64)> {
-    match pending {
-        QueuedOp::Read { object_offset, read_bytes, .. } => {
-            let until = object_offset.saturating_add(u64::from(*read_bytes)).min(size_bytes);
-            if *object_offset < until { Vec::from([(*object_offset, until)]) } else { Vec::new() }
-        }
-        QueuedOp::ReadList(reading) => places_of(&reading.pieces.within(size_bytes)),
-        QueuedOp::Glimpse(_)
-        | QueuedOp::Seek(_)
-        | QueuedOp::Write { .. }
-        | QueuedOp::WriteList(_)
-        | QueuedOp::Append { .. }
-        | QueuedOp::Truncate { .. }
-        | QueuedOp::Allocate(_)
-        | QueuedOp::Replay { .. }
-        | QueuedOp::Remove => Vec::new(),
     }
 }
 

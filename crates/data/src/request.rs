@@ -1,11 +1,9 @@
-//! Operations queued at an object.
+//! Operations queued at an object, and their arguments.
 
-use crate::allocate::{Allocating, Seeking};
-use crate::list::{ReadingList, WritingList};
 use crate::{LostWrite, Token};
 use disk::ContentsChange;
-use interface::Bulk;
-use wire::{ClientUuid, InodeNo};
+use interface::{Action, Bulk, Turn};
+use wire::{Allocation, ClientUuid, InodeNo, Pieces};
 
 /// A queued operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +64,46 @@ pub(crate) struct Glimpsing {
     pub(crate) client: ClientUuid,
 }
 
+/// A list read request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ReadingList {
+    pub(crate) token: Token,
+    pub(crate) client: ClientUuid,
+    pub(crate) pieces: Pieces,
+    pub(crate) accesses: bool,
+    /// Blocks with checksums were just verified.
+    pub(crate) compared: bool,
+}
+
+/// A list write request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WritingList {
+    pub(crate) token: Token,
+    pub(crate) client: ClientUuid,
+    pub(crate) pieces: Pieces,
+    pub(crate) bulk: Option<Bulk>,
+}
+
+/// An allocation request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allocating {
+    pub(crate) token: Token,
+    pub(crate) client: ClientUuid,
+    pub(crate) object_offset: u64,
+    pub(crate) range_bytes: u64,
+    pub(crate) allocation: Allocation,
+    pub(crate) keep_size: bool,
+}
+
+/// A seek request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seeking {
+    pub(crate) token: Token,
+    pub(crate) client: ClientUuid,
+    pub(crate) object_offset: u64,
+    pub(crate) hole: bool,
+}
+
 /// Number of bytes of an optional bulk.
 pub(crate) fn bulk_bytes(bulk: Option<Bulk>) -> u32 {
     bulk.map_or(0, |bulk| bulk.bulk_bytes)
@@ -86,5 +124,25 @@ pub(crate) fn write_change(
         write_bytes: bulk_bytes(bulk),
         crc32c,
         write_time_ns,
+    }
+}
+
+/// The checksum of all bytes of a write.
+pub(crate) const fn one_sum(change: &ContentsChange) -> u32 {
+    match change {
+        ContentsChange::Write { crc32c, .. } | ContentsChange::WriteList { crc32c, .. } => *crc32c,
+        ContentsChange::Truncate { .. }
+        | ContentsChange::Allocate { .. }
+        | ContentsChange::ObjectRemoved { .. }
+        | ContentsChange::Sums { .. }
+        | ContentsChange::SumsRemoved { .. }
+        | ContentsChange::Stripe { .. } => 0,
+    }
+}
+
+/// Releases a buffer.
+pub(crate) fn release(turn: &mut Turn<'_>, bulk: Option<Bulk>) {
+    if let Some(bulk) = bulk {
+        turn.act(Action::Release { buf: bulk.buf });
     }
 }

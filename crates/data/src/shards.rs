@@ -1,77 +1,26 @@
 //! `Shards`: the data shards of one lane, as the lane sees them.
 
-use crate::allocate::{Allocating, Seeking};
 use crate::decode::decode;
 use crate::fan_out::FanOut;
-use crate::list::{ReadingList, Writing, WritingList};
-use crate::object::Object;
+use crate::in_flight::InFlight;
+use crate::list::Writing;
+use crate::object::{LoggedState, Object};
 use crate::order::Order;
-use crate::recorded::{Recorded, RecordedObject};
-use crate::request::{Glimpsing, QueuedOp};
+use crate::recorded::RecordedObject;
+use crate::request::{Allocating, Glimpsing, QueuedOp, ReadingList, Seeking, WritingList, release};
 use crate::stripes::Stripes;
 use crate::sums::Sums;
-use crate::work::InFlight;
-use crate::{DataRequest, LostWrite, Outcome, Token};
+use crate::{DataConfig, DataRequest, LostWrite, Outcome, Recorded, SumRecording, Token};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::Change;
 use disk::rows::ObjectRow;
 use hashbrown::HashMap;
-use interface::{Action, Mono, Seed, Ticket, Turn};
+use interface::{Mono, Seed, Ticket, Turn};
 use wire::{
-    ClearPrivileges, ClientUuid, Contents, DecodeError, InodeNo, LaneId, Layout, Map,
-    PrivilegedBits, ProtocolError, Rules, ShardId, Status, Transno,
+    ClearPrivileges, ClientUuid, Contents, DecodeError, InodeNo, PrivilegedBits, ProtocolError,
+    ShardId, Status, Transno,
 };
-
-/// The configuration of the shards.
-#[derive(Clone, Debug)]
-pub struct DataConfig {
-    /// The placement of shards and inodes.
-    pub map: Map,
-    /// The lane of these shards.
-    pub lane: LaneId,
-    /// The layout of files that have one object.
-    pub layout: Layout,
-    /// Most objects in memory, apart from those in use.
-    pub object_count_max: usize,
-    /// Or'ed into every ticket, so that the lane recognizes them; its lower 48 bits are zero.
-    pub ticket_tag: u64,
-    /// Key of the maps.
-    pub seed: u64,
-    /// Written bytes are synced after this many milliseconds at the latest.
-    pub sync_ms: u64,
-    /// Or when an object has this many unsynced bytes.
-    pub unsynced_bytes_max: u64,
-    /// Bytes of a block that has a checksum: [`disk::BLOCK_BYTES`], or fewer in tests.
-    pub block_bytes: u32,
-    /// Touched blocks get their checksums when their object had no writes for this long.
-    pub quiet_ms: u64,
-    /// Rules of the protocol that a test may disable.
-    pub rules: Rules,
-}
-
-/// Which touched blocks get their checksums.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SumRecording {
-    /// Those of objects that are quiet.
-    Quiet,
-    /// None now: the log has no space for them.
-    Later,
-    /// All of them: the lane is about to end.
-    All,
-    /// None any more: the lane is about to end, and the log has no space.
-    GiveUp,
-}
-
-/// The recorded state of an object, before its file is examined.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LoggedState {
-    /// The size in the log of earlier boots; `None`: the object was examined in this boot and its
-    /// own size is valid.
-    pub(crate) size_bytes: Option<u64>,
-    /// When the contents were last changed; an object in memory has a newer time.
-    pub(crate) write_time_ns: u64,
-}
 
 /// All data shards of one lane.
 #[derive(Debug)]
@@ -562,12 +511,5 @@ impl Shards {
             let (result, shown) = (Err(status), Transno(0));
             self.outcomes.push_back(Outcome::Answered { token, result, shown });
         }
-    }
-}
-
-/// Releases a buffer.
-pub(crate) fn release(turn: &mut Turn<'_>, bulk: Option<interface::Bulk>) {
-    if let Some(bulk) = bulk {
-        turn.act(Action::Release { buf: bulk.buf });
     }
 }

@@ -12,10 +12,9 @@
 //! has a size from the old to the new one.
 
 use crate::fan_out::{Gathered, Step};
-use crate::integrity::{may_open, written_by};
-use crate::object::Object;
+use crate::object::{LoggedState, Object};
+use crate::ranges::{may_open, written_by};
 use crate::request::{QueuedOp, bulk_bytes};
-use crate::shards::LoggedState;
 use crate::{Outcome, Shards};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;

@@ -3,12 +3,14 @@
 //! They are those in its rows, and those of opened blocks, which have none in the rows
 //! ([`crate::blocks`]). The first block's takes no extra memory: most files have no other.
 
+use crate::Damage;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 use disk::rows::ObjectRow;
 use disk::{BlockSum, BlockSums, ContentsChange, GROUP_BLOCK_COUNT};
 use interface::Mono;
+use wire::Wire as _;
 
 /// The time after which a read verifies a block again: other readers than ours may bring its pages
 /// back into the page cache.
@@ -216,6 +218,24 @@ impl Sums {
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none() && self.groups.is_empty()
     }
+}
+
+/// Decodes the checksums of [`interface::ObjectEvent::Sums`].
+pub(crate) fn decoded(bytes: &[u8]) -> Vec<BlockSum> {
+    let mut from = wire::Reader::new(bytes);
+    let mut sums = Vec::new();
+    while let Ok(sum) = BlockSum::decode(&mut from) {
+        sums.push(sum);
+    }
+    sums
+}
+
+/// The damage of a block with this recorded checksum.
+pub(crate) fn damage_of(expected: BlockSum, found: BlockSum) -> Damage {
+    if found.covered_bytes < expected.covered_bytes {
+        return Damage::Missing;
+    }
+    Damage::Changed { expected: expected.crc32c, found: found.crc32c }
 }
 
 /// The group of a block and its index in it.

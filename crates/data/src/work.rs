@@ -1,68 +1,17 @@
 //! Actions in flight for objects: how each kind begins and what its end means.
 
-use crate::LostWrite;
 use crate::blocks::Blocks;
-use crate::closing::Closing;
 use crate::fan_out::StepResult;
-use crate::integrity::{Verifying, must_wait};
-use crate::object::Effect;
-use crate::reading::CachedRead;
-use crate::request::{Glimpsing, QueuedOp, bulk_bytes, write_change};
-use crate::shards::{LoggedState, release};
+use crate::in_flight::InFlight;
+use crate::object::{Effect, LoggedState, NOTHING};
+use crate::ranges::must_wait;
+use crate::request::{QueuedOp, bulk_bytes, one_sum, release, write_change};
 use crate::unstable::ByteAccess;
-use crate::written::one_sum;
-use crate::{Answer, Damage, Outcome, Shards, Token};
+use crate::{Answer, Damage, LostWrite, Outcome, Shards, Token};
 use core::ops::Range;
 use disk::{Change, ContentsChange};
 use interface::{Action, Bulk, Errno, ObjectEvent, ObjectStat, Ticket, Turn};
 use wire::{ClientUuid, InodeNo, Status, Transno, Written};
-
-/// An action in flight.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum InFlight {
-    /// A read. `cached`: the request to begin again if it misses the page cache.
-    Read {
-        inode: InodeNo,
-        token: Token,
-        shown: Transno,
-        object_offset: u64,
-        read_bytes: u32,
-        cached: Option<CachedRead>,
-    },
-    /// A list read.
-    ReadList {
-        inode: InodeNo,
-        token: Token,
-        shown: Transno,
-        size_bytes: u64,
-        list_bytes: u32,
-        cached: Option<CachedRead>,
-    },
-    /// A piece of a list write.
-    WritePiece { list_no: u64 },
-    /// The query of the size, before anything else can begin.
-    Stat { inode: InodeNo },
-    /// The query of the allocated bytes for a glimpse, at this change number of the object.
-    Glimpse { inode: InodeNo, glimpsing: Glimpsing, change_no: u64 },
-    /// A write or append.
-    Write { inode: InodeNo, effect: Effect, end: u64, exclusive: bool },
-    /// A truncation or allocation, and the size afterwards.
-    Reshape { inode: InodeNo, effect: Effect, size_bytes: u64 },
-    /// A seek in one of its objects.
-    Seek { inode: InodeNo, token: Token, shown: Transno, stripe_index: u32, hole: bool },
-    /// The cut of bytes that were never acknowledged, after a start.
-    Trim { inode: InodeNo, stat: ObjectStat },
-    /// A sync of everything written so far.
-    Sync { inode: InodeNo },
-    /// The removal of the object.
-    Remove { inode: InodeNo },
-    /// The verification of blocks before a read or a change.
-    Verify(Verifying),
-    /// The computation of checksums to be recorded.
-    Close(Closing),
-    /// A step of an operation on several objects.
-    Step { fan_out_no: u64 },
-}
 
 impl Shards {
     /// Begins all queued operations of an object that may begin.
@@ -547,6 +496,3 @@ impl Shards {
         self.advance(turn, inode);
     }
 }
-
-/// The state of a missing object.
-pub(crate) const NOTHING: ObjectStat = ObjectStat { size_bytes: 0, allocated_bytes: 0 };

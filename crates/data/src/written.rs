@@ -2,12 +2,12 @@
 //! the records, and its blocks get checksums or wait for them.
 
 use crate::fan_out::StepResult;
-use crate::integrity::decoded;
-use crate::list::changed_places;
+use crate::in_flight::InFlight;
 use crate::object::Effect;
+use crate::ranges::{changed_places, written_places};
 use crate::request::QueuedOp;
+use crate::sums::decoded;
 use crate::unstable::ByteAccess;
-use crate::work::InFlight;
 use crate::{Answer, Outcome, Shards};
 use alloc::vec::Vec;
 use disk::{Change, ContentsChange};
@@ -184,34 +184,5 @@ impl Shards {
             answer,
             depends,
         });
-    }
-}
-
-/// The checksum of all bytes of a write.
-pub(crate) const fn one_sum(change: &ContentsChange) -> u32 {
-    match change {
-        ContentsChange::Write { crc32c, .. } | ContentsChange::WriteList { crc32c, .. } => *crc32c,
-        ContentsChange::Truncate { .. }
-        | ContentsChange::Allocate { .. }
-        | ContentsChange::ObjectRemoved { .. }
-        | ContentsChange::Sums { .. }
-        | ContentsChange::SumsRemoved { .. }
-        | ContentsChange::Stripe { .. } => 0,
-    }
-}
-
-/// The range that a write changed.
-fn written_places(change: &ContentsChange) -> Vec<(u64, u64)> {
-    match change {
-        ContentsChange::Write { object_offset, write_bytes, .. } => {
-            Vec::from([(*object_offset, object_offset.saturating_add(u64::from(*write_bytes)))])
-        }
-        ContentsChange::WriteList { .. }
-        | ContentsChange::Truncate { .. }
-        | ContentsChange::Allocate { .. }
-        | ContentsChange::ObjectRemoved { .. }
-        | ContentsChange::Sums { .. }
-        | ContentsChange::SumsRemoved { .. }
-        | ContentsChange::Stripe { .. } => changed_places(change),
     }
 }

@@ -1,9 +1,10 @@
 //! The audit: a new client reads everything, and finds what the model computed.
 
-use crate::clients::{ReplyBytes, entries_of};
+use crate::due::Verdict;
 use crate::model::{Node, Tree};
 use crate::number::wide;
-use crate::simulation::{Simulation, Verdict};
+use crate::reply::{ReplyBytes, entries_of};
+use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, Tag, name_bytes, text_of, xattr_name};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{Attr, ClientUuid, FileKind, InodeNo, Op, ShardId, Transno};

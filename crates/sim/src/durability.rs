@@ -5,7 +5,7 @@
 //! without may have lost acknowledged calls.
 
 use crate::bytes::TimedChange;
-use crate::lying_disk::ClientLaneId;
+use crate::due::ClientLaneId;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, Tag};
 use client::Report;

@@ -1,9 +1,10 @@
 //! Injects the faults of the plan, and generates the calls of the workload.
 
+use crate::due::{Due, Place, ScheduledFault};
 use crate::net::{End, SentFrame};
 use crate::number::{low_u8, wide};
 use crate::plan::Injection;
-use crate::simulation::{Due, Place, ScheduledFault, Simulation};
+use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, Kind, Stride};
 use interface::ConnId;
 use wire::{FileKind, InodeNo, OpenFor};

@@ -2,15 +2,13 @@
 //! the acknowledgement must notice: it raises an alarm, sends nothing more, and gets no successful
 //! reply of that shard before.
 
-use crate::simulation::{Simulation, Verdict};
+use crate::due::{ClientLaneId, Verdict};
+use crate::simulation::Simulation;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{
     CommitNotification, Header, Op, Reply, Route, SessionId, ShardId, Status, Transno, Wire, Xid,
 };
 use wire::{reply_flag, request_flag};
-
-/// A client and its lane.
-pub(crate) type ClientLaneId = (usize, usize);
 
 /// The lost changes, and which client lanes had their acknowledgements.
 #[derive(Default, Debug)]

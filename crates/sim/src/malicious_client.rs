@@ -3,10 +3,11 @@
 //! others. It forges every field it can. No other client may lose anything by it, and none of its
 //! requests may reach the log: the other checks, which ignore this client, find both.
 
+use crate::due::{Due, Place};
 use crate::lane_state::Incoming;
 use crate::number::{low_u16, narrow, narrow_u16, wide};
 use crate::prng::Prng;
-use crate::simulation::{Due, Place, Simulation};
+use crate::simulation::Simulation;
 use interface::{CloseReason, ConnId, Event, NetEvent};
 use std::collections::BTreeMap;
 use wire::{

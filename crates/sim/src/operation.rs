@@ -1,8 +1,9 @@
 //! Operations of the server's disk: actions of a lane that take time.
 
 use crate::disk::Patch;
+use crate::due::Due;
 use crate::number::narrow;
-use crate::simulation::{Due, Simulation};
+use crate::simulation::Simulation;
 use interface::{Object, ObjectAction, ObjectPiece, StoreAction, SumRange, Ticket};
 use wire::Reader;
 

@@ -1,8 +1,9 @@
 //! The order of all durable transactions: one sequence for each shard, joined where a transaction
 //! has parts at several shards.
 
+use crate::due::Verdict;
 use crate::model::{Effect, Tree};
-use crate::simulation::{Simulation, Verdict};
+use crate::simulation::Simulation;
 use crate::tap::{Decided, DurableTxn};
 use crate::work::{CallState, Tag};
 use disk::TxnId;

@@ -1,7 +1,8 @@
 //! Messages between the server's lanes: in some runs they get lost, repeated, delayed and reordered.
 
+use crate::due::{Due, Place};
 use crate::lane_state::Incoming;
-use crate::simulation::{Due, Place, Simulation};
+use crate::simulation::Simulation;
 use std::collections::BTreeMap;
 use wire::LaneId;
 

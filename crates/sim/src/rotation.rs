@@ -1,19 +1,12 @@
 //! Rotates the secret during a run as documented: rotate at the server, distribute to the clients,
 //! retire the earlier secret. No client loses anything.
 
+use crate::due::{Due, Place, RotationStep};
 use crate::lane_state::Incoming;
 use crate::prng::Prng;
-use crate::simulation::{Due, Place, Simulation};
+use crate::simulation::Simulation;
 use interface::Event;
 use wire::{Secret, Secrets};
-
-/// The next step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    Rotate,
-    Distribute,
-    Retire,
-}
 
 /// The secret files.
 #[derive(Debug)]
@@ -43,16 +36,16 @@ impl Simulation {
     /// Begins the rotation, in some runs.
     pub(crate) fn plan_rotation(&mut self) {
         if self.rotation.happens && self.plan.injection.is_none() {
-            self.schedule_step(Step::Rotate);
+            self.schedule_step(RotationStep::Rotate);
         }
     }
 
-    fn schedule_step(&mut self, step: Step) {
+    fn schedule_step(&mut self, step: RotationStep) {
         let at_ns = self.now_ns + self.rotation.prng.number() % (self.plan.faults_ns + 1);
         self.schedule_at(at_ns, Due::Rotation(step));
     }
 
-    pub(crate) fn step_rotation(&mut self, step: Step) {
+    pub(crate) fn step_rotation(&mut self, step: RotationStep) {
         // A step waits until every lane has received the secrets of the step before.
         if self.secrets_are_being_delivered() {
             return self.schedule_step(step);
@@ -60,15 +53,15 @@ impl Simulation {
         self.log_line(|| format!("secret: {step:?}"));
         let Rotation { prng, server_secrets, client_secrets, .. } = &mut self.rotation;
         match step {
-            Step::Rotate => {
+            RotationStep::Rotate => {
                 let current = Secret::new(prng.bytes());
                 *server_secrets = Secrets { current, earlier: Some(server_secrets.current) };
             }
-            Step::Distribute => *client_secrets = server_secrets.current.into(),
-            Step::Retire => *server_secrets = server_secrets.current.into(),
+            RotationStep::Distribute => *client_secrets = server_secrets.current.into(),
+            RotationStep::Retire => *server_secrets = server_secrets.current.into(),
         }
         let server_secrets = *server_secrets;
-        if step != Step::Distribute {
+        if step != RotationStep::Distribute {
             for lane in 0..self.server.lanes.len() {
                 self.deliver(
                     Place::Server(lane),
@@ -77,10 +70,10 @@ impl Simulation {
             }
         }
         match step {
-            Step::Rotate => self.schedule_step(Step::Distribute),
-            Step::Distribute => self.schedule_step(Step::Retire),
-            Step::Retire if self.faults_stopped => {}
-            Step::Retire => self.schedule_step(Step::Rotate),
+            RotationStep::Rotate => self.schedule_step(RotationStep::Distribute),
+            RotationStep::Distribute => self.schedule_step(RotationStep::Retire),
+            RotationStep::Retire if self.faults_stopped => {}
+            RotationStep::Retire => self.schedule_step(RotationStep::Rotate),
         }
     }
 

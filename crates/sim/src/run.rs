@@ -1,7 +1,8 @@
 //! One run, from its seed to its verdict.
 
+use crate::due::{Due, Verdict};
 use crate::plan::{DiskBehaviour, Injection};
-use crate::simulation::{Due, Simulation, Verdict};
+use crate::simulation::Simulation;
 use wire::ClientUuid;
 
 /// The result of a run.

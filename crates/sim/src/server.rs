@@ -1,13 +1,14 @@
 //! The server process: start from the disk, turns of its lanes, their actions, and crashes.
 
 use crate::disk::put_sum;
+use crate::due::{Due, Place};
 use crate::lane_state::{Incoming, LaneState};
 use crate::malicious_client::MaliciousClient;
 use crate::net::{End, SentFrame};
 use crate::number::{low_u8, narrow, narrow_u16, wide};
 use crate::operation::Operation;
 use crate::plan::{DiskBehaviour, Injection};
-use crate::simulation::{Due, Place, Simulation};
+use crate::simulation::Simulation;
 use disk::{Creation, Fault};
 use interface::{
     Action, Bulk, Core, Errno, Event, LogSpace, NetAction, Object, ObjectEvent, ObjectPiece,

@@ -7,63 +7,23 @@ use crate::audit::{Audit, LossyRead};
 use crate::bytes::TimedChange;
 use crate::clients::Mount;
 use crate::disk::Disk;
+use crate::due::{Due, Place};
 use crate::lane_state::{Incoming, LaneState};
 use crate::lying_disk::LyingDisk;
 use crate::malicious_client::MaliciousClient;
-use crate::net::{Conn, End};
+use crate::net::Conn;
 use crate::number::narrow;
 use crate::plan::{Injection, Plan};
 use crate::prng::{Prng, RunHash};
-use crate::rotation::{Rotation, Step};
+use crate::rotation::Rotation;
 use crate::row_store::RowStore;
 use crate::server::Server;
 use crate::tap::Tap;
 use crate::trace::TraceProgress;
 use crate::work::CallRecord;
-use interface::{ConnId, Event, Mono, NetEvent, Now, Ticket};
+use interface::{ConnId, Event, Mono, NetEvent, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
-
-/// A lane of the server, or of a client process.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Place {
-    Server(usize),
-    Client(usize, usize),
-}
-
-/// A fault that is due.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ScheduledFault {
-    ServerCrash,
-    ClientCrash,
-    Cut,
-    Partition,
-    Pause,
-    Clock,
-    Interrupt,
-}
-
-/// An event that is due.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Due {
-    Turn(Place, u64),
-    Wake(Place, u64),
-    Arrive(ConnId, End),
-    CloseEnd(ConnId, End),
-    Connect { client: usize, lane: usize, life: u64, ticket: Ticket },
-    Complete { lane: usize, life: u64, operation_no: u64 },
-    NextCall { client: usize, lane: usize },
-    Fault(ScheduledFault),
-    StartServer,
-    ApplyBatch,
-    TraceStep,
-    MaliciousFrame,
-    Rotation(Step),
-    PeerMessage { life: u64, number: u64 },
-}
-
-/// The result of a check: an error names the violated invariant.
-pub(crate) type Verdict = Result<(), String>;
 
 /// The state of a run.
 pub(crate) struct Simulation {

@@ -1,13 +1,11 @@
 //! Traces: a few calls in a fixed order with random timing. They reach orders that random calls
 //! rarely reach.
 
+use crate::due::{ClientLaneId, Due};
 use crate::net::End;
-use crate::simulation::{Due, Simulation};
+use crate::simulation::Simulation;
 use crate::work::{CallSpec, NameNo, Tag};
 use wire::InodeNo;
-
-/// A client and its lane.
-pub(crate) type ClientLaneId = (usize, usize);
 
 /// A step of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,9 @@
 //! The simulated network: connects, sends, delivers, closes and cuts.
 
+use crate::due::{Due, Place};
 use crate::lane_state::Incoming;
 use crate::net::{Conn, Direction, End, SentFrame};
-use crate::simulation::{Due, Place, Simulation};
+use crate::simulation::Simulation;
 use interface::{CloseReason, ConnId, Errno, Event, NetEvent, Ticket};
 
 const REFUSED: Errno = Errno(111);
