@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use interface::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
     Bytes, Challenge, CommitNotification, DecodeError, FrameKind, Grant, HEADER_BYTES, Header, Map,
-    Op, ProtocolError, Refusal, Replay, Reply, Route, Rule, Status, Transno, Welcome, Wire, Writer,
-    reply_flag,
+    Op, ProtocolError, Refusal, Replay, Reply, ReplyParts, Route, Rule, Status, Transno, Welcome,
+    Wire, Writer, reply_flag,
 };
 
 /// The most redirects of a request from lane to lane before it fails.
@@ -417,28 +417,24 @@ fn claim_bulk(
     Ok(Some(Body::Bytes(Some(found))))
 }
 
-/// Splits the body of a reply into message and token.
+/// Splits the body of a reply into message and token. What is granted ends with the reply.
 fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, ProtocolError> {
-    let bytes = arena.get(span);
-    let tokened = reply.flags & reply_flag::TOKEN != 0;
+    let ReplyParts { message, lease: _, token } = ReplyParts::split(reply, arena.get(span))?;
     if reply.status != Status::Ok {
         // A failed request has changed nothing.
-        return if tokened {
+        return if token.is_some() {
             Err(ProtocolError::Malformed)
         } else {
             Ok(Parts { body: None, replay: None })
         };
     }
-    if !tokened {
-        let body = Some(Body::decode(reply.op, bytes, span)?);
-        return Ok(Parts { body, replay: None });
-    }
+    let span = span.part(0, message.len()).ok_or(ProtocolError::Malformed)?;
+    let body = Some(Body::decode(reply.op, message, span)?);
+    let Some(token) = token else { return Ok(Parts { body, replay: None }) };
     if reply.transno == Transno(0) {
         return Err(ProtocolError::Malformed);
     }
-    let (message, token) = Header::split_token(bytes)?;
-    let span = span.part(0, message.len()).ok_or(ProtocolError::Malformed)?;
-    let body = Some(Body::decode(reply.op, message, span)?);
+    // The token is signed with the message alone.
     let replay = Replay { reply: Bytes(message), token: Bytes(token) }.to_bytes();
     Ok(Parts { body, replay: Some(replay) })
 }
@@ -457,9 +453,14 @@ fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {
             | FrameKind::Request
             | FrameKind::Reply
             | FrameKind::CommitNotification
-            | FrameKind::Grant,
+            | FrameKind::Grant
+            | FrameKind::Recall
+            | FrameKind::RecallAck,
         )
-        | Header::Request(_) => Err(ProtocolError::Kind),
+        | Header::Request(_)
+        // Only a client that asks for leases receives recalls.
+        | Header::Recall
+        | Header::RecallAck => Err(ProtocolError::Kind),
         Header::CommitNotification => Ok(ServerFrame::CommitNotification(span()?)),
         Header::Grant => message(body).map(ServerFrame::Grant),
         Header::Reply(reply) => Ok(ServerFrame::Reply(reply, span()?)),

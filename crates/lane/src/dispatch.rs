@@ -69,7 +69,9 @@ impl Lane {
             Header::Handshake(_)
             | Header::Reply(_)
             | Header::CommitNotification
-            | Header::Grant => {
+            | Header::Grant
+            | Header::Recall
+            | Header::RecallAck => {
                 return Err(ProtocolError::Kind);
             }
         };

@@ -2,7 +2,10 @@
 
 use crate::config::Export;
 use alloc::vec::Vec;
-use wire::{Bytes, EXPORT_DEFAULT, InodeNo, List, Op, Secret, Squash, Wire, Writer, welcome_flag};
+use wire::{
+    Bytes, EXPORT_DEFAULT, InodeNo, List, Op, Secret, Squash, SquashedIds, Wire, Writer,
+    welcome_flag,
+};
 
 /// The export that a connection is bound to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +39,9 @@ impl Binding {
     pub(crate) const fn welcome_flags(&self) -> u32 {
         let trusted = if self.squash.trusts_root() { welcome_flag::ROOT_TRUSTED } else { 0 };
         let read_only = if self.read_only { welcome_flag::READ_ONLY } else { 0 };
-        trusted | read_only
+        let all = matches!(self.squash.ids, SquashedIds::All);
+        let replaced = if all { welcome_flag::IDS_REPLACED } else { 0 };
+        trusted | read_only | replaced
     }
 
     /// Through a read-only export, a read does not update access times.

@@ -350,7 +350,9 @@ fn body_of(frame: &[u8], wanted: FrameKind) -> Result<&[u8], ProtocolError> {
             | Header::Request(_)
             | Header::Reply(_)
             | Header::CommitNotification
-            | Header::Grant,
+            | Header::Grant
+            | Header::Recall
+            | Header::RecallAck,
             _,
         ) => Err(ProtocolError::Kind),
     }

@@ -5,7 +5,9 @@ use crate::commit::{DeferredReply, SlotId};
 use crate::session::{Done, State, Target};
 use alloc::vec::Vec;
 use interface::{Action, Bulk, ConnId, NetAction, Turn};
-use wire::{Header, Op, Reply, Request, SessionId, ShardId, Status, Transno, Xid, reply_flag};
+use wire::{
+    Header, Op, Reply, ReplyParts, Request, SessionId, ShardId, Status, Transno, Xid, reply_flag,
+};
 
 /// The delay of a resend after a refusal because of a long log.
 const RETRY_AFTER_MS: u32 = 20;
@@ -93,14 +95,15 @@ impl Lane {
         } else {
             self.config.lane
         };
-        let token = if response.token.is_empty() { 0 } else { reply_flag::TOKEN };
-        self.stats.reply_gating.token_count += u64::from(token != 0);
+        let token = Some(response.token).filter(|token| !token.is_empty());
+        self.stats.reply_gating.token_count += u64::from(token.is_some());
+        let parts = ReplyParts { message: response.body, lease: None, token };
         let head = Header::Reply(Reply {
             op: header.op,
             lane_hint,
             shard: header.shard,
             slot: header.slot,
-            flags: response.flags | token,
+            flags: response.flags | parts.flags(),
             session: header.session,
             xid: header.xid,
             transno: response.transno,
@@ -114,12 +117,7 @@ impl Lane {
         });
         let lengths = response.bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
         let frame = turn.arena.write(|out: &mut Vec<u8>| {
-            head.encode(out, lengths, |to| {
-                to.put(response.body);
-                if token != 0 {
-                    Header::put_token(to, response.token);
-                }
-            });
+            head.encode(out, lengths, |to| parts.put(to));
         });
         if response.bulk.is_none() && self.peers.defers_replies() {
             return self.peers.defer(conn, turn.arena.get(frame).to_vec());

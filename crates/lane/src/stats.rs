@@ -5,7 +5,9 @@ use crate::outbox::Response;
 use crate::waiters::Waiting;
 use data::Token;
 use interface::{Ticket, Turn, Usage};
-use wire::{ObjectCounts, RecoveryCounts, ReplyGatingCounts, Stats, Status, Wire as _, Writer};
+use wire::{
+    LeaseCounts, ObjectCounts, RecoveryCounts, ReplyGatingCounts, Stats, Status, Wire as _, Writer,
+};
 
 /// The lane's own counters; others are counted by their modules.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -69,6 +71,7 @@ impl Lane {
                 damage_count: self.stats.damage_count,
             },
             peers: self.peers.counts(),
+            leases: LeaseCounts::default(),
         }
     }
 

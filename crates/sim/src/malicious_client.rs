@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use wire::{
     Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Header, Hello, InodeNo,
     LaneId, MapEpoch, Op, OpenFor, PLAIN, Proof, Proven, Purpose, Reopen, Replay, ReplayDone,
-    Reply, Request, Resume, SessionId, ShardId, Transno, Welcome, Wire, Xid, reply_flag,
+    Reply, ReplyParts, Request, Resume, SessionId, ShardId, Transno, Welcome, Wire, Xid,
     request_flag,
 };
 
@@ -72,10 +72,10 @@ impl MaliciousClient {
     /// The server sends a frame to another client.
     pub(crate) fn eavesdrop(&mut self, frame: &[u8]) {
         let Ok((Header::Reply(reply), body)) = Header::decode(frame) else { return };
-        if reply.flags & reply_flag::TOKEN == 0 {
+        let Ok(ReplyParts { message, token: Some(token), .. }) = ReplyParts::split(&reply, body)
+        else {
             return;
-        }
-        let Ok((message, token)) = Header::split_token(body) else { return };
+        };
         if self.stolen.len() >= STOLEN_COUNT_MAX {
             self.stolen.remove(0);
         }

@@ -1,8 +1,8 @@
 //! Little-endian encoding of message bodies: a reader that cannot overrun and a writer.
 
 use crate::{
-    ClientUuid, FsUuid, HandleId, InodeNo, LaneId, MapEpoch, ProtocolError, ServerId, SessionId,
-    ShardId, Status, Term, Transno, Xid,
+    ClientUuid, FsUuid, HandleId, InodeNo, LaneId, LeaseNo, MapEpoch, ProtocolError, RecallNo,
+    ServerId, SessionId, ShardId, Status, Term, Transno, Xid,
 };
 use alloc::vec::Vec;
 
@@ -217,6 +217,8 @@ newtypes!(
     MapEpoch(u64),
     ServerId(u16),
     Term(u32),
+    LeaseNo(u64),
+    RecallNo(u64),
     ClientUuid([u8; 16]),
     FsUuid([u8; 16])
 );

@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field            request                      reply
 //!      0     4 magic "LNFS"
-//!      4     1 version 8
+//!      4     1 version 9
 //!      5     1 kind             6                            7
 //!      6     2 op
 //!      8     4 body_bytes
@@ -56,7 +56,7 @@ pub const WELCOME_BODY_BYTES_MAX: u32 = 17 * 1024;
 const _: () =
     assert!(Map::BYTES_MAX + 64 <= WELCOME_BODY_BYTES_MAX as usize, "a Welcome has any map");
 const MAGIC: [u8; 4] = *b"LNFS";
-const VERSION: u8 = 8;
+const VERSION: u8 = 9;
 const HEADER_CRC_OFFSET: usize = 16;
 const BULK_CRC_OFFSET: usize = 20;
 const FLAGS_OFFSET: usize = 30;
@@ -73,6 +73,8 @@ pub mod request_flag {
     /// Reply when the change is durable (O_SYNC, a synchronous mount). Bit 2 is
     /// [`super::reply_flag::BULK_UNCHECKED`], which is never set in a request.
     pub const SYNC: u16 = 8;
+    /// The client caches: grant the leases that the op grants ([`crate::LeaseGrant`]).
+    pub const LEASES: u16 = 16;
 }
 
 /// Bits of [`Reply::flags`].
@@ -85,9 +87,11 @@ pub mod reply_flag {
     /// TLS. Only on a reply with bulk. [`super::Header::encode`] sets and clears it, and
     /// [`super::Header::put_sums`] clears it.
     pub const BULK_UNCHECKED: u16 = 4;
-    /// The change is not durable yet: a redo token follows the reply message. The client keeps it
-    /// until `committed` reaches `transno`. See [`super::Header::split_token`].
+    /// The change is not durable yet: a redo token ends the body. The client keeps it until
+    /// `committed` reaches `transno`. See [`crate::ReplyParts`].
     pub const TOKEN: u16 = 8;
+    /// A [`crate::LeaseGrant`] follows the reply message. Never with [`FROM_SLOT`].
+    pub const LEASES: u16 = 16;
 }
 
 /// The kind of a frame.
@@ -112,6 +116,10 @@ pub enum FrameKind {
     CommitNotification = 8,
     /// Server, unsolicited: the outcome of a lock wait, a [`crate::Grant`].
     Grant = 9,
+    /// Server, unsolicited: leases end, a [`crate::Recall`].
+    Recall = 10,
+    /// Client: it has dropped recalled leases, a [`crate::RecallAck`]. There is no reply.
+    RecallAck = 11,
 }
 
 impl FrameKind {
@@ -126,6 +134,8 @@ impl FrameKind {
             7 => Self::Reply,
             8 => Self::CommitNotification,
             9 => Self::Grant,
+            10 => Self::Recall,
+            11 => Self::RecallAck,
             _ => return None,
         })
     }
@@ -182,7 +192,9 @@ impl Lengths {
             FrameKind::Request
             | FrameKind::Reply
             | FrameKind::CommitNotification
-            | FrameKind::Grant => BODY_BYTES_MAX,
+            | FrameKind::Grant
+            | FrameKind::Recall
+            | FrameKind::RecallAck => BODY_BYTES_MAX,
             FrameKind::Welcome => WELCOME_BODY_BYTES_MAX,
             FrameKind::Hello | FrameKind::Challenge | FrameKind::Proof | FrameKind::Refusal => {
                 HANDSHAKE_BODY_BYTES_MAX
@@ -287,35 +299,13 @@ pub enum Header {
     CommitNotification,
     /// The outcome of a lock wait; the [`crate::Grant`] is in the body.
     Grant,
+    /// Leases end; the [`crate::Recall`] is in the body.
+    Recall,
+    /// Leases are dropped; the [`crate::RecallAck`] is in the body.
+    RecallAck,
 }
 
-/// Bytes of the length field behind a redo token.
-const TOKEN_LENGTH_BYTES: usize = 4;
-
 impl Header {
-    /// Splits the body of a reply with [`reply_flag::TOKEN`] into message and token.
-    ///
-    /// ```text
-    /// message | token | 4 token_bytes
-    /// ```
-    ///
-    /// # Errors
-    /// [`ProtocolError::Malformed`] when the length does not fit.
-    pub fn split_token(body: &[u8]) -> Result<(&[u8], &[u8]), ProtocolError> {
-        let (rest, length) =
-            body.split_last_chunk::<TOKEN_LENGTH_BYTES>().ok_or(ProtocolError::Malformed)?;
-        let token_bytes = usize::try_from(u32::from_le_bytes(*length));
-        let token_bytes = token_bytes.map_err(|_| ProtocolError::Malformed)?;
-        let message_bytes = rest.len().checked_sub(token_bytes).ok_or(ProtocolError::Malformed)?;
-        Ok(rest.split_at(message_bytes))
-    }
-
-    /// Appends a token behind a message, for [`Header::split_token`].
-    pub fn put_token(to: &mut Writer<'_>, token: &[u8]) {
-        to.put(token);
-        to.write(&u32::try_from(token.len()).unwrap_or(u32::MAX));
-    }
-
     /// Decodes a whole frame without its bulk into header and body. The receiving socket has
     /// verified the checksum.
     ///
@@ -333,6 +323,8 @@ impl Header {
             FrameKind::Reply => Self::reply(head),
             FrameKind::CommitNotification => Ok(Self::CommitNotification),
             FrameKind::Grant => Ok(Self::Grant),
+            FrameKind::Recall => Ok(Self::Recall),
+            FrameKind::RecallAck => Ok(Self::RecallAck),
             FrameKind::Hello
             | FrameKind::Challenge
             | FrameKind::Proof
@@ -406,36 +398,27 @@ impl Header {
         let mut to = Writer::new(out);
         to.put(&MAGIC);
         to.write(&VERSION);
-        match self {
-            Self::Handshake(kind) => {
-                to.write(&(*kind as u8));
-                to.write(&0_u16);
-            }
-            Self::Request(request) => {
-                to.write(&(FrameKind::Request as u8));
-                to.write(&request.op.number());
-            }
-            Self::Reply(reply) => {
-                to.write(&(FrameKind::Reply as u8));
-                to.write(&reply.op.number());
-            }
-            Self::CommitNotification => {
-                to.write(&(FrameKind::CommitNotification as u8));
-                to.write(&0_u16);
-            }
-            Self::Grant => {
-                to.write(&(FrameKind::Grant as u8));
-                to.write(&0_u16);
-            }
-        }
+        let (kind, op_number) = match self {
+            Self::Handshake(kind) => (*kind, 0),
+            Self::Request(request) => (FrameKind::Request, request.op.number()),
+            Self::Reply(reply) => (FrameKind::Reply, reply.op.number()),
+            Self::CommitNotification => (FrameKind::CommitNotification, 0),
+            Self::Grant => (FrameKind::Grant, 0),
+            Self::Recall => (FrameKind::Recall, 0),
+            Self::RecallAck => (FrameKind::RecallAck, 0),
+        };
+        to.write(&(kind as u8));
+        to.write(&op_number);
         to.write(&0_u32); // body_bytes, known below
         to.write(&bulk_bytes);
         to.write(&0_u32); // head_crc32c
         to.write(&bulk_crc32c.unwrap_or(0));
         match self {
-            Self::Handshake(_) | Self::CommitNotification | Self::Grant => {
-                to.put(&[0; HEADER_BYTES - 24])
-            }
+            Self::Handshake(_)
+            | Self::CommitNotification
+            | Self::Grant
+            | Self::Recall
+            | Self::RecallAck => to.put(&[0; HEADER_BYTES - 24]),
             Self::Request(request) => request.put(&mut to),
             Self::Reply(reply) => reply.put(&mut to, unchecked),
         }

@@ -146,6 +146,8 @@ pub mod welcome_flag {
     pub const ROOT_TRUSTED: u32 = 2;
     /// This export is read-only.
     pub const READ_ONLY: u32 = 4;
+    /// All callers get other ids here: a kernel must not check permissions by its own.
+    pub const IDS_REPLACED: u32 = 8;
 }
 
 /// The server accepts the client.

@@ -57,6 +57,15 @@ number! {
     Term(u32)
 }
 
+number! {
+    /// A grant of leases; rises along the grants of a server lane, from 1.
+    LeaseNo(u64)
+}
+number! {
+    /// A recall of leases; rises along the recalls of a server lane, from 1.
+    RecallNo(u64)
+}
+
 impl ServerId {
     /// The server with which a file system begins.
     pub const FIRST: Self = Self(1);

@@ -23,6 +23,7 @@ mod handshake;
 mod id;
 mod inspect;
 mod layout;
+mod lease;
 mod list;
 mod map;
 mod message;
@@ -31,6 +32,7 @@ mod op;
 mod pattern;
 mod proof;
 mod ranges;
+mod reply_body;
 mod rules;
 mod secrets;
 mod stats;
@@ -56,11 +58,12 @@ pub use handshake::{
     Challenge, Hello, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome, welcome_flag,
 };
 pub use id::{
-    ClientUuid, FsUuid, HandleId, InodeNo, LaneId, MapEpoch, ProtocolError, ServerId, SessionId,
-    ShardId, Term, Transno, Xid,
+    ClientUuid, FsUuid, HandleId, InodeNo, LaneId, LeaseNo, MapEpoch, ProtocolError, RecallNo,
+    ServerId, SessionId, ShardId, Term, Transno, Xid,
 };
 pub use inspect::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection};
 pub use layout::{Layout, StripePart};
+pub use lease::{LeaseGrant, LeaseKey, Recall, RecallAck, lease_flag};
 pub use list::{FILE_BYTES_MAX, ListRead, PIECE_COUNT_MAX, Piece, Pieces, ReadList, WriteList};
 pub use map::{Map, Place, ServerAddress, ServerRow, ShardCounts, ShardRun};
 pub use message::*;
@@ -69,13 +72,14 @@ pub use name::{
     XATTR_VALUE_BYTES_MAX,
 };
 pub use op::{
-    BULK_BYTES_MAX, Changes, ContentsAccess, DuringRecovery, Executor, Op, OpRow, ReplyBody, Retry,
-    Route, SpaceUse,
+    BULK_BYTES_MAX, Changes, ContentsAccess, DuringRecovery, Executor, Grants, Op, OpRow,
+    ReplyBody, Retry, Route, SpaceUse,
 };
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use proof::{Channel, Nonce, PLAIN, Proven, Secret};
 pub use ranges::Ranges;
+pub use reply_body::ReplyParts;
 pub use rules::{Rule, Rules};
 pub use secrets::Secrets;
-pub use stats::{ObjectCounts, PeerCounts, RecoveryCounts, ReplyGatingCounts, Stats};
+pub use stats::{LeaseCounts, ObjectCounts, PeerCounts, RecoveryCounts, ReplyGatingCounts, Stats};
 pub use status::Status;

@@ -324,6 +324,8 @@ message! {
         name: Name<'a>,
         /// Its attributes, if requested.
         attr: Option<Attr>,
+        /// Name and attributes are granted: see [`crate::LeaseGrant`].
+        granted: bool,
     }
 }
 message! {

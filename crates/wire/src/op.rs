@@ -142,6 +142,23 @@ pub enum ReplyBody {
     Inspected,
 }
 
+/// The leases that a reply may grant to a client that asks for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grants {
+    /// None.
+    Nothing,
+    /// The attributes of the inode.
+    Attributes,
+    /// The name, also that it does not exist, and the attributes of what it names.
+    Name,
+    /// Both names.
+    BothNames,
+    /// The attributes and, of a file opened only for reading, the contents.
+    Contents,
+    /// Names and attributes of entries that are listed with attributes.
+    Entries,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpRow {
@@ -173,6 +190,8 @@ pub struct OpRow {
     pub recovery: DuringRecovery,
     /// Changes nothing, but its reply may come later than the turn that executes it.
     pub waits: bool,
+    /// The leases that it may grant.
+    pub grants: Grants,
 }
 
 impl OpRow {
@@ -191,6 +210,7 @@ impl OpRow {
         opens: false,
         recovery: DuringRecovery::Waits,
         waits: false,
+        grants: Grants::Nothing,
     };
 
     /// Reads an inode or a name.
@@ -351,31 +371,45 @@ const BULK: u32 = BULK_BYTES_MAX;
 operations! { $
 metadata_operations: Metadata {
     /// A name in a directory to its inode.
-    Lookup = 1, lookup, [parent], LOOK {};
+    Lookup = 1, lookup, [parent], LOOK { grants: Grants::Name };
     /// Attributes of an inode.
-    Getattr = 2, getattr, [inode], LOOK { has_caller: false };
+    Getattr = 2, getattr, [inode], LOOK { has_caller: false, grants: Grants::Attributes };
     /// Change mode, owner, group or times.
-    Setattr = 3, setattr, [inode], CHANGE {};
+    Setattr = 3, setattr, [inode], CHANGE { grants: Grants::Attributes };
     /// A new regular file, open if a handle is named.
-    Create = 4, create, [parent], MAKE { reply: ReplyBody::Created, opens: true };
+    Create = 4, create, [parent], MAKE {
+        reply: ReplyBody::Created,
+        opens: true,
+        grants: Grants::Name
+    };
     /// A new directory.
-    Mkdir = 5, mkdir (several), [parent], MAKE {};
+    Mkdir = 5, mkdir (several), [parent], MAKE { grants: Grants::Name };
     /// A new symbolic link.
-    Symlink = 6, symlink, [parent], MAKE {};
+    Symlink = 6, symlink, [parent], MAKE { grants: Grants::Name };
     /// An additional name for a file.
-    Link = 7, link (several), [inode, parent], MAKE {};
+    Link = 7, link (several), [inode, parent], MAKE { grants: Grants::Name };
     /// Remove a name of an inode other than a directory.
     Unlink = 8, unlink (several), [parent], CHANGE { reply: ReplyBody::Empty };
     /// Remove an empty directory.
     Rmdir = 9, rmdir (several), [parent], CHANGE { reply: ReplyBody::Empty };
     /// Move a name, over an existing one if need be.
-    Rename = 10, rename (several), [parent, new_parent], MAKE { reply: ReplyBody::Renamed };
+    Rename = 10, rename (several), [parent, new_parent], MAKE {
+        reply: ReplyBody::Renamed,
+        grants: Grants::BothNames
+    };
     /// The target of a symbolic link.
     Readlink = 11, readlink, [inode], LOOK { reply: ReplyBody::Target, has_caller: false };
     /// Entries of a directory from a cookie on.
-    Readdir = 12, readdir, [inode], LOOK { reply: ReplyBody::Listing };
+    Readdir = 12, readdir, [inode], LOOK {
+        reply: ReplyBody::Listing,
+        grants: Grants::Entries
+    };
     /// Open a file: check permission, register the handle.
-    Open = 13, open, [inode], CHANGE { changes: Changes::IfOpenedForWriting, opens: true };
+    Open = 13, open, [inode], CHANGE {
+        changes: Changes::IfOpenedForWriting,
+        opens: true,
+        grants: Grants::Contents
+    };
     /// Close a handle and, if it was the last writer's, settle the size.
     Close = 14, close, [], HANDLE {};
     /// Reopen a handle at a server that has lost it.
@@ -398,7 +432,7 @@ metadata_operations: Metadata {
     /// A new regular file without a name, open.
     Tmpfile = 22, tmpfile, [parent], MAKE { reply: ReplyBody::Created, opens: true };
     /// A new fifo, socket or device.
-    Mknod = 23, mknod, [parent], MAKE {};
+    Mknod = 23, mknod, [parent], MAKE { grants: Grants::Name };
     /// Entries of a directory from a cookie on, filtered by a predicate.
     Find = 28, find, [inode], LOOK { reply: ReplyBody::Found };
 }

@@ -57,6 +57,28 @@ message! {
         objects: ObjectCounts,
         /// Messages to and from peer lanes.
         peers: PeerCounts,
+        /// Leases granted to clients.
+        leases: LeaseCounts,
+    }
+}
+message! {
+    /// Leases (docs/protocol.md §20).
+    #[derive(Default)]
+    LeaseCounts {
+        /// Leases held by clients now, expired ones that were not removed yet included.
+        held_count: u64,
+        /// Leases granted.
+        granted_count: u64,
+        /// Leases recalled.
+        recalled_count: u64,
+        /// Leases that expired while a request waited for them.
+        expired_count: u64,
+        /// Leases not granted because their key was recalled too often.
+        refused_hot_count: u64,
+        /// Leases not granted because the client, or all clients together, had too many.
+        refused_share_count: u64,
+        /// Requests suspended until leases ended.
+        wait_count: u64,
     }
 }
 message! {

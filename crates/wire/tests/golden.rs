@@ -45,8 +45,15 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     let parent = InodeNo::ROOT;
     let inode = InodeNo(258);
     let handle = Handle { id: HandleId(0x0001_0000_0000_0009), open_for: OpenFor::ReadWrite };
-    let entries = Dirent { cookie: 3, inode, kind: FileKind::Symlink, name: name("l"), attr: None }
-        .to_bytes();
+    let entries = Dirent {
+        cookie: 3,
+        inode,
+        kind: FileKind::Symlink,
+        name: name("l"),
+        attr: None,
+        granted: true,
+    }
+    .to_bytes();
     let mut all = BTreeMap::new();
     for &op in Op::ALL {
         let body = match op {
@@ -273,6 +280,11 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     let row = LockRow { lock: LockType::Write, range, pid: 83 };
     reply("lock_found", LockFound { found: Some(row) }.to_bytes());
     reply("lock_cancelled", LockCancelled { waited: true }.to_bytes());
+    reply("lease", lease().to_bytes());
+    reply("recall", recall(&recalled()));
+    let recall_nos = [RecallNo(92), RecallNo(93)].map(|no| no.to_bytes()).concat();
+    let recall_nos = List::new(2, &recall_nos);
+    reply("recall_ack", RecallAck { recall_nos, dropped_until: LeaseNo(94) }.to_bytes());
     reply("grant", Grant { inode, wait_id: 84, status: Status::Deadlock }.to_bytes());
     reply("stats", {
         Stats {
@@ -330,6 +342,15 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 repeated_count: 45,
                 refused_count: 46,
             },
+            leases: LeaseCounts {
+                held_count: 47,
+                granted_count: 48,
+                recalled_count: 49,
+                expired_count: 50,
+                refused_hot_count: 51,
+                refused_share_count: 52,
+                wait_count: 53,
+            },
         }
         .to_bytes()
     });
@@ -337,6 +358,27 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     reply("frozen", Frozen { held_on: true, change_count: 91 }.to_bytes());
     reply("exports", Exports { rows: List::new(1, &row) }.to_bytes());
     all
+}
+
+fn lease() -> LeaseGrant {
+    let granted = lease_flag::ATTRIBUTES | lease_flag::NAME;
+    LeaseGrant { lease_no: LeaseNo(0x1_0000_005f), term_ms: 10_000, granted }
+}
+
+/// Keys of every kind.
+fn recalled() -> Vec<u8> {
+    let keys = [
+        LeaseKey::Attributes(InodeNo(258)),
+        LeaseKey::Name(InodeNo::ROOT, name("a")),
+        LeaseKey::Contents(InodeNo(259)),
+        LeaseKey::All,
+    ];
+    keys.map(|key| key.to_bytes()).concat()
+}
+
+fn recall(keys: &[u8]) -> Vec<u8> {
+    let keys = List::new(4, keys);
+    Recall { recall_no: RecallNo(96), lease_no_max: LeaseNo(97), keys }.to_bytes()
 }
 
 fn pieces() -> Pieces {
@@ -455,6 +497,15 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let status = Status::Ok;
     let grant = Grant { inode: InodeNo(258), wait_id: 85, status };
     frame("grant", Header::Grant, None, &grant.to_bytes());
+    frame("recall", Header::Recall, None, &recall(&recalled()));
+    let ack = RecallAck { recall_nos: List::new(0, &[]), dropped_until: LeaseNo(98) };
+    frame("recall ack", Header::RecallAck, None, &ack.to_bytes());
+    let attr = Entry { attr: ATTR }.to_bytes();
+    let parts = ReplyParts { message: &attr, lease: Some(lease()), token: Some(b"token") };
+    let leased = Reply { flags: parts.flags(), status: Status::Ok, ..reply_head() };
+    let mut body = Vec::new();
+    parts.put(&mut Writer::new(&mut body));
+    frame("reply with a lease and a token", Header::Reply(leased), None, &body);
     let replay = Replay { reply: Bytes(b"reply"), token: Bytes(b"token") };
     let replayed = Request { flags: request_flag::REPLAY, ..request_head() };
     frame("replay", Header::Request(replayed), None, &replay.to_bytes());
@@ -581,6 +632,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
         "request cancel_lock" => CancelLock, "request relock" => Relock,
         "reply lock_set" => LockSet, "reply lock_found" => LockFound,
         "reply lock_cancelled" => LockCancelled, "reply grant" => Grant,
+        "reply lease" => LeaseGrant, "reply recall" => Recall, "reply recall_ack" => RecallAck,
         "request resume" => Resume, "request replay_done" => ReplayDone, "reply resumed" => Resumed,
     }
 }

@@ -84,6 +84,7 @@ impl Echo {
             recovery: wire::RecoveryCounts::default(),
             objects: wire::ObjectCounts::default(),
             peers: wire::PeerCounts::default(),
+            leases: wire::LeaseCounts::default(),
         };
         for conn in self.asking.drain(..) {
             let head = Header::Reply(frames::reply_head(Op::Stats));

@@ -12,9 +12,9 @@ use interface::{
 };
 use wire::{
     Challenge, Channel, ClientUuid, CommitNotification, CommitRow, FrameKind, FsUuid, Header,
-    Hello, LaneId, List, Map, Op, PLAIN, Proven, RefusalReason, Reply, Request, Resumed, Secret,
-    Secrets, ServerAddress, ServerId, SessionId, ShardCounts, ShardId, Status, Term, Transno,
-    Welcome, Wire, Writer,
+    Hello, LaneId, LeaseGrant, List, Map, Op, PLAIN, Proven, RefusalReason, Reply, ReplyParts,
+    Request, Resumed, Secret, Secrets, ServerAddress, ServerId, SessionId, ShardCounts, ShardId,
+    Status, Term, Transno, Welcome, Wire, Writer,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -322,13 +322,15 @@ impl Harness {
 
     /// Answers with a change that is not durable: the reply has flag TOKEN.
     pub(super) fn token(&mut self, request: &ReceivedRequest, transno: u64, body: &[u8]) {
-        let reply = Reply {
-            transno: Transno(transno),
-            flags: wire::reply_flag::TOKEN,
-            ..self.reply(request)
-        };
-        let mut tokened = body.to_vec();
-        Header::put_token(&mut Writer::new(&mut tokened), &token_of(transno));
+        let token = token_of(transno);
+        // Whatever is granted is no part of what is replayed.
+        let (lease_no, term_ms) = (wire::LeaseNo(transno), 10_000);
+        let lease = LeaseGrant { lease_no, term_ms, granted: wire::lease_flag::ATTRIBUTES };
+        let parts = ReplyParts { message: body, lease: Some(lease), token: Some(&token) };
+        let (transno, flags) = (Transno(transno), parts.flags());
+        let reply = Reply { transno, flags, ..self.reply(request) };
+        let mut tokened = Vec::new();
+        parts.put(&mut Writer::new(&mut tokened));
         self.send(request.conn, reply, &tokened, None);
     }
 

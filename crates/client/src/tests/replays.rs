@@ -344,8 +344,9 @@ fn comes_as_replay(rules: wire::Rules) -> Option<bool> {
     let lost = harness.take();
     harness.close(lost.conn);
     let reply = Reply { flags: wire::reply_flag::TOKEN, transno: Transno(5), ..reply };
-    let mut body = entry();
-    wire::Header::put_token(&mut wire::Writer::new(&mut body), b"token");
+    let (message, mut body) = (entry(), Vec::new());
+    let parts = wire::ReplyParts { message: &message, lease: None, token: Some(b"token") };
+    parts.put(&mut wire::Writer::new(&mut body));
     harness.send(late.conn, reply, &body, None);
     harness.close(late.conn);
     let ours = |request: &&ReceivedRequest| {

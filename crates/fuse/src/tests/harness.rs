@@ -220,8 +220,9 @@ impl Harness {
     pub(super) fn token(&mut self, received: &ReceivedRequest, transno: u64, body: &[u8]) {
         let flags = wire::reply_flag::TOKEN;
         let reply = Reply { flags, transno: Transno(transno), ..reply(received) };
-        let mut tokened = body.to_vec();
-        Header::put_token(&mut Writer::new(&mut tokened), b"token");
+        let parts = wire::ReplyParts { message: body, lease: None, token: Some(b"token") };
+        let mut tokened = Vec::new();
+        parts.put(&mut Writer::new(&mut tokened));
         self.frame(received, reply, &tokened, None);
         self.run();
     }

@@ -70,6 +70,7 @@ impl Directory {
                 kind: FileKind::File,
                 name: Name::new(name.as_bytes()).unwrap(),
                 attr: request.attrs.then_some(attr),
+                granted: false,
             };
             let before = bytes.len();
             dirent.encode(&mut Writer::new(&mut bytes));

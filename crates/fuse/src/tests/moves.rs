@@ -102,8 +102,14 @@ fn a_listing_with_attributes_has_the_nodes_that_a_lookup_has() {
     let received = harness.take();
     let attr = attr(MOVED, FileKind::Directory);
     let name = Name::new(b"d").unwrap();
-    let dirent =
-        Dirent { cookie: 1, inode: MOVED, kind: FileKind::Directory, name, attr: Some(attr) };
+    let dirent = Dirent {
+        cookie: 1,
+        inode: MOVED,
+        kind: FileKind::Directory,
+        name,
+        attr: Some(attr),
+        granted: false,
+    };
     let entries = dirent.to_bytes();
     let listing = Listing { parent: InodeNo::ROOT, end: true, entries: List::new(1, &entries) };
     harness.answer(&received, &listing.to_bytes());

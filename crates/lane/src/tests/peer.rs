@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{
     Bytes, Caller, Challenge, ClientUuid, FrameKind, Groups, Header, Hello, InodeNo, LaneId,
-    MapEpoch, Name, Op, PLAIN, Proof, Proven, Refusal, Reply, Request, Secret, SessionId, ShardId,
-    Status, Transno, Welcome, Wire, Xid,
+    MapEpoch, Name, Op, PLAIN, Proof, Proven, Refusal, Reply, ReplyParts, Request, Secret,
+    SessionId, ShardId, Status, Transno, Welcome, Wire, Xid,
 };
 
 pub(crate) const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) };
@@ -254,9 +254,9 @@ pub(crate) fn request(head: &Request, body: &[u8], bulk: Option<&[u8]>) -> Vec<u
 pub(crate) fn got(received: ReceivedRequest) -> ReceivedReply {
     let (head, body) = Header::decode(&received.frame).unwrap();
     let Header::Reply(head) = head else { panic!("{head:?} is no reply") };
-    let token = head.flags & wire::reply_flag::TOKEN != 0;
-    let (body, token) = if token { Header::split_token(body).unwrap() } else { (body, &[][..]) };
-    ReceivedReply { head, body: body.to_vec(), bulk: received.bulk, token: token.to_vec() }
+    let ReplyParts { message, token, .. } = ReplyParts::split(&head, body).unwrap();
+    let token = token.unwrap_or_default().to_vec();
+    ReceivedReply { head, body: message.to_vec(), bulk: received.bulk, token }
 }
 
 /// Decodes a commit notification.

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tracing::info;
-use wire::{ObjectCounts, PeerCounts, RecoveryCounts, ReplyGatingCounts};
+use wire::{LeaseCounts, ObjectCounts, PeerCounts, RecoveryCounts, ReplyGatingCounts};
 
 /// The mouth of `up`.
 pub(crate) struct Screen {
@@ -274,6 +274,20 @@ fn sum(lanes: &[Stats]) -> Stats {
         recovery: recovery(lanes),
         objects: objects(lanes),
         peers: peers(lanes),
+        leases: leases(lanes),
+    }
+}
+
+fn leases(lanes: &[Stats]) -> LeaseCounts {
+    let sum = |field: fn(&LeaseCounts) -> u64| lanes.iter().map(|lane| field(&lane.leases)).sum();
+    LeaseCounts {
+        held_count: sum(|leases| leases.held_count),
+        granted_count: sum(|leases| leases.granted_count),
+        recalled_count: sum(|leases| leases.recalled_count),
+        expired_count: sum(|leases| leases.expired_count),
+        refused_hot_count: sum(|leases| leases.refused_hot_count),
+        refused_share_count: sum(|leases| leases.refused_share_count),
+        wait_count: sum(|leases| leases.wait_count),
     }
 }
 

@@ -232,12 +232,8 @@ impl Raw {
             if reply.xid != xid {
                 continue;
             }
-            let (message, token) = if reply.flags & reply_flag::TOKEN == 0 {
-                (body, Vec::new())
-            } else {
-                let (message, token) = Header::split_token(&body).unwrap();
-                (message.to_vec(), token.to_vec())
-            };
+            let ReplyParts { message, token, .. } = ReplyParts::split(&reply, &body).unwrap();
+            let (message, token) = (message.to_vec(), token.unwrap_or_default().to_vec());
             return Ok(Answer { reply, message, token, bulk });
         }
     }

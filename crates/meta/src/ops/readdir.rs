@@ -160,8 +160,8 @@ fn list(
             return (count, false);
         }
         let attr = if piece.attrs { attr_of(&target) } else { None };
-        let entry =
-            Dirent { cookie: target.cookie, inode: target.inode, kind: target.kind, name, attr };
+        let Target { cookie, inode, kind, .. } = target;
+        let entry = Dirent { cookie, inode, kind, name, attr, granted: false };
         let fitting_bytes = out.len();
         Writer::new(out).write(&entry);
         if out.len() > piece.space_bytes {

@@ -1,0 +1,116 @@
+//! Leases: what a reply grants, how it is recalled, and how the recall is acknowledged
+//! (docs/protocol.md §20).
+
+use crate::codec::{DecodeError, List, Reader, Wire, Writer};
+use crate::message::message;
+use crate::{InodeNo, LeaseNo, Name, ProtocolError, RecallNo};
+
+/// Bits of [`LeaseGrant::granted`].
+pub mod lease_flag {
+    /// The attributes of the reply's inode.
+    pub const ATTRIBUTES: u8 = 1;
+    /// The request's name: what it names, or that it does not exist. Of a rename the old name.
+    pub const NAME: u8 = 2;
+    /// The contents of the opened file, to read them.
+    pub const CONTENTS: u8 = 4;
+    /// The new name of a rename.
+    pub const NEW_NAME: u8 = 8;
+    /// Every bit that is defined.
+    pub const ALL: u8 = ATTRIBUTES | NAME | CONTENTS | NEW_NAME;
+}
+
+/// What a reply grants: the suffix of a reply with [`crate::reply_flag::LEASES`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseGrant {
+    /// The number of the grant.
+    pub lease_no: LeaseNo,
+    /// The term, in milliseconds, from when the request was sent.
+    pub term_ms: u32,
+    /// What is granted, see [`lease_flag`]. The entries of a [`crate::Listing`] say for themselves.
+    pub granted: u8,
+}
+
+impl LeaseGrant {
+    /// Encoded bytes.
+    pub const WIRE_BYTES: usize = 8 + 4 + 1;
+}
+
+impl Wire<'_> for LeaseGrant {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.lease_no);
+        to.write(&self.term_ms);
+        to.write(&self.granted);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (lease_no, term_ms, granted) = (from.read()?, from.read()?, from.read()?);
+        if granted & !lease_flag::ALL != 0 {
+            return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
+        }
+        Ok(Self { lease_no, term_ms, granted })
+    }
+}
+
+/// What a lease is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LeaseKey<'a> {
+    /// The attributes of an inode.
+    Attributes(InodeNo),
+    /// A name in a directory: what it names, or that it does not exist.
+    Name(InodeNo, Name<'a>),
+    /// The contents of a file.
+    Contents(InodeNo),
+    /// Everything that the server lane has granted to the session.
+    All,
+}
+
+impl<'a> Wire<'a> for LeaseKey<'a> {
+    fn encode(&self, to: &mut Writer<'_>) {
+        match self {
+            Self::Attributes(inode) => {
+                to.write(&1_u8);
+                to.write(inode);
+            }
+            Self::Name(dir, name) => {
+                to.write(&2_u8);
+                to.write(dir);
+                to.write(name);
+            }
+            Self::Contents(inode) => {
+                to.write(&3_u8);
+                to.write(inode);
+            }
+            Self::All => to.write(&4_u8),
+        }
+    }
+    fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(match u8::decode(from)? {
+            1 => Self::Attributes(from.read()?),
+            2 => Self::Name(from.read()?, from.read()?),
+            3 => Self::Contents(from.read()?),
+            4 => Self::All,
+            _ => return Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
+        })
+    }
+}
+
+message! {
+    /// The body of a [`crate::FrameKind::Recall`]: these leases end. The client invalidates the
+    /// keys, cached or not, and then acknowledges.
+    Recall<'a> {
+        /// Rises along the recalls of a server lane.
+        recall_no: RecallNo,
+        /// The lane's last grant: a grant up to it that is still on its way is ignored.
+        lease_no_max: LeaseNo,
+        /// The keys.
+        keys: List<'a, LeaseKey<'a>>,
+    }
+}
+message! {
+    /// The body of a [`crate::FrameKind::RecallAck`], which is not answered.
+    RecallAck<'a> {
+        /// The recalls whose keys are invalidated.
+        recall_nos: List<'a, RecallNo>,
+        /// The client has dropped every lease of this server lane up to this one; 0: none.
+        dropped_until: LeaseNo,
+    }
+}

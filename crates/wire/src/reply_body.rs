@@ -1,0 +1,80 @@
+//! The body of a reply: a message, what is granted with it, and a redo token.
+//!
+//! ```text
+//! message | lease, with reply_flag::LEASES | token and 4 token_bytes, with reply_flag::TOKEN
+//! ```
+
+use crate::codec::{DecodeError, Wire, Writer};
+use crate::{LeaseGrant, ProtocolError, Reply, reply_flag};
+
+/// The parts of a reply's body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplyParts<'a> {
+    /// The op's reply message, empty unless the status is Ok (or StaleMap).
+    pub message: &'a [u8],
+    /// What is granted.
+    pub lease: Option<LeaseGrant>,
+    /// The redo token, if the change is not durable yet.
+    pub token: Option<&'a [u8]>,
+}
+
+impl<'a> ReplyParts<'a> {
+    /// Bytes of the length field behind a token.
+    const TOKEN_LENGTH_BYTES: usize = 4;
+
+    /// Splits the body of a reply.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Malformed`] when a part does not fit, or a reply from a slot has a lease.
+    pub fn split(reply: &Reply, body: &'a [u8]) -> Result<Self, ProtocolError> {
+        let (rest, token) = if reply.flags & reply_flag::TOKEN == 0 {
+            (body, None)
+        } else {
+            let (rest, token) = split_token(body)?;
+            (rest, Some(token))
+        };
+        if reply.flags & reply_flag::LEASES == 0 {
+            return Ok(Self { message: rest, lease: None, token });
+        }
+        if reply.flags & reply_flag::FROM_SLOT != 0 {
+            return Err(ProtocolError::Malformed);
+        }
+        let message_bytes = rest.len().checked_sub(LeaseGrant::WIRE_BYTES);
+        let (message, lease) = rest.split_at(message_bytes.ok_or(ProtocolError::Malformed)?);
+        let lease = LeaseGrant::decode_all(lease).map_err(|error| match error {
+            DecodeError::ProtocolError(protocol_error) => protocol_error,
+            DecodeError::Status(_) => ProtocolError::Malformed,
+        })?;
+        Ok(Self { message, lease: Some(lease), token })
+    }
+
+    /// Appends the parts, for [`ReplyParts::split`].
+    pub fn put(&self, to: &mut Writer<'_>) {
+        to.put(self.message);
+        if let Some(lease) = &self.lease {
+            to.write(lease);
+        }
+        if let Some(token) = self.token {
+            to.put(token);
+            to.write(&u32::try_from(token.len()).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// The flags of a reply with these parts.
+    #[must_use]
+    pub const fn flags(&self) -> u16 {
+        let lease = if self.lease.is_some() { reply_flag::LEASES } else { 0 };
+        let token = if self.token.is_some() { reply_flag::TOKEN } else { 0 };
+        lease | token
+    }
+}
+
+fn split_token(body: &[u8]) -> Result<(&[u8], &[u8]), ProtocolError> {
+    let (rest, length) = body
+        .split_last_chunk::<{ ReplyParts::TOKEN_LENGTH_BYTES }>()
+        .ok_or(ProtocolError::Malformed)?;
+    let token_bytes = usize::try_from(u32::from_le_bytes(*length));
+    let token_bytes = token_bytes.map_err(|_| ProtocolError::Malformed)?;
+    let rest_bytes = rest.len().checked_sub(token_bytes).ok_or(ProtocolError::Malformed)?;
+    Ok(rest.split_at(rest_bytes))
+}

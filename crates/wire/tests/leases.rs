@@ -1,0 +1,62 @@
+//! Leases on the wire: the parts of a reply's body, and what a receiver refuses.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use wire::*;
+
+fn lease(granted: u8) -> LeaseGrant {
+    LeaseGrant { lease_no: LeaseNo(0x0102_0304_0506_0708), term_ms: 10_000, granted }
+}
+
+fn body_of(parts: &ReplyParts<'_>) -> Vec<u8> {
+    let mut body = Vec::new();
+    parts.put(&mut Writer::new(&mut body));
+    body
+}
+
+#[test]
+fn a_reply_splits_into_the_parts_it_was_made_of() {
+    let mut rng = fastrand::Rng::with_seed(0x1ea5e);
+    for _ in 0..10_000 {
+        let (mut message, mut token) = ([0; 40], [0; 40]);
+        rng.fill(&mut message);
+        rng.fill(&mut token);
+        let message = &message[..rng.usize(..=40)];
+        let token = &token[..rng.usize(..=40)];
+        let lease = rng.bool().then(|| lease(rng.u8(..=lease_flag::ALL)));
+        let parts = ReplyParts { message, lease, token: rng.bool().then_some(token) };
+        let reply = Reply { flags: parts.flags(), ..Reply::of(Op::Lookup) };
+        let body = body_of(&parts);
+        assert_eq!(ReplyParts::split(&reply, &body), Ok(parts));
+        let suffix_bytes = body.len() - message.len();
+        if suffix_bytes > 0 {
+            let short = &body[body.len() - rng.usize(..suffix_bytes)..];
+            assert!(ReplyParts::split(&reply, short) != Ok(parts), "a cut body is another one");
+        }
+    }
+}
+
+#[test]
+fn a_lease_with_unknown_bits_or_from_a_slot_is_refused() {
+    let parts = ReplyParts { message: b"m", lease: Some(lease(lease_flag::NAME)), token: None };
+    let mut body = body_of(&parts);
+    let reply = Reply { flags: reply_flag::LEASES, ..Reply::of(Op::Lookup) };
+    assert_eq!(ReplyParts::split(&reply, &body), Ok(parts));
+    let from_slot = Reply { flags: reply_flag::LEASES | reply_flag::FROM_SLOT, ..reply };
+    assert_eq!(ReplyParts::split(&from_slot, &body), Err(ProtocolError::Malformed));
+    assert_eq!(ReplyParts::split(&reply, &body[..12]), Err(ProtocolError::Malformed));
+    *body.last_mut().unwrap() = lease_flag::ALL + 1;
+    assert_eq!(ReplyParts::split(&reply, &body), Err(ProtocolError::Malformed));
+}
+
+#[test]
+fn only_ops_that_show_or_change_names_and_attributes_grant() {
+    for &op in Op::ALL {
+        let row = op.row();
+        let grants = row.grants != Grants::Nothing;
+        assert!(!grants || row.executor == Executor::Metadata, "{op:?}");
+        let shows = matches!(row.reply, ReplyBody::Entry | ReplyBody::Created);
+        // A file without a name has nobody to share it with.
+        let silent = matches!(op, Op::Tmpfile);
+        assert!(grants || silent || !shows, "{op:?} shows attributes");
+    }
+}
