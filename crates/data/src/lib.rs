@@ -24,6 +24,7 @@ mod closing;
 mod config;
 mod decode;
 mod fan_out;
+mod fresh;
 mod glimpse;
 mod in_flight;
 mod integrity;

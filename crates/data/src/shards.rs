@@ -2,6 +2,7 @@
 
 use crate::decode::decode;
 use crate::fan_out::FanOut;
+use crate::fresh::Fresh;
 use crate::in_flight::InFlight;
 use crate::list::Writing;
 use crate::object::{LoggedState, Object};
@@ -29,6 +30,8 @@ pub struct Shards {
     pub(crate) objects: HashMap<InodeNo, Object, Seed>,
     /// The objects in memory in the order of the eviction scan; may name removed ones.
     order: VecDeque<InodeNo>,
+    /// Files without an object, of which nothing else is in memory.
+    fresh: Fresh,
     pub(crate) in_flight: HashMap<u64, InFlight, Seed>,
     ticket_count: u64,
     /// List writes in progress, by number.
@@ -93,10 +96,12 @@ impl Shards {
                 sums.extend(known.filter(|known| !known.is_empty()).map(|known| (inode, known)));
             }
         }
+        let fresh = Fresh::new(seed, shape.object_count_max);
         Self {
             shape,
             objects: HashMap::with_hasher(seed),
             order: VecDeque::new(),
+            fresh,
             in_flight: HashMap::with_hasher(seed),
             ticket_count: 0,
             writing: HashMap::with_hasher(seed),
@@ -158,7 +163,10 @@ impl Shards {
 
     /// A file was created with a new inode number: it has no object.
     pub fn made(&mut self, inode: InodeNo) {
-        self.known_or_new(inode).made();
+        match self.objects.get_mut(&inode) {
+            Some(object) => object.made(),
+            None => self.fresh.insert(inode),
+        }
     }
 
     /// Queries a file's contents for a caller that makes them durable elsewhere; ends in
@@ -423,7 +431,11 @@ impl Shards {
         }
         let object = self.objects.entry(inode).or_insert_with(|| {
             let write_time_ns = self.logged.get(&inode).map_or(0, |logged| logged.write_time_ns);
-            Object::new(write_time_ns)
+            let mut object = Object::new(write_time_ns);
+            if self.fresh.remove(inode) {
+                object.made();
+            }
+            object
         });
         object.used = true;
         object
