@@ -187,6 +187,7 @@ pub(crate) enum Op {
         dir: RawFd,
         path: *const libc::c_char,
     },
+    /// Completes when the file is readable. Of several that wait for it, one is woken.
     Readable {
         file: RawFd,
     },

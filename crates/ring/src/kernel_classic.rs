@@ -1,7 +1,9 @@
 //! FUSE over `/dev/fuse`: read(2) a request when the device is readable, writev(2) each reply at
 //! once.
 //!
-//! Invariant: a request's slot retains the buffer of its WRITE data until the reply.
+//! The kernel wakes one lane for a request: each waits exclusively. A lane that has no buffer for a
+//! request does not wait for one, so that another lane gets it. Invariant: a request's slot retains
+//! the buffer of its WRITE data until the reply.
 
 use crate::abi::{
     IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_INIT, OP_WRITE, WRITE_IN_BYTES, out_header,
@@ -20,6 +22,8 @@ use wire::Status;
 
 /// Maximum of requests read in one turn.
 const READ_COUNT_MAX: usize = 64;
+/// The most wake-ups without a second read.
+const PAUSE_COUNT_MAX: u32 = 63;
 
 struct Slot {
     unique: u64,
@@ -38,6 +42,31 @@ pub(crate) struct Classic {
     /// The buffer for the next request.
     buf: Option<BufId>,
     slots: Slab<Slot>,
+    more: SecondReads,
+}
+
+/// Whether a wake-up reads on after its first request. A read that finds nothing costs a system
+/// call; waiting again shows a further request too. So second reads become rare while they find
+/// nothing.
+#[derive(Default)]
+struct SecondReads {
+    /// Wake-ups without one, after the last that found nothing.
+    pause_count: u32,
+    /// Of those, still to come.
+    left_count: u32,
+}
+
+impl SecondReads {
+    const fn may_try(&mut self) -> bool {
+        let may_try = self.left_count == 0;
+        self.left_count = self.left_count.saturating_sub(1);
+        may_try
+    }
+
+    fn on_tried(&mut self, found: bool) {
+        self.pause_count = if found { 0 } else { (2 * self.pause_count + 1).min(PAUSE_COUNT_MAX) };
+        self.left_count = self.pause_count;
+    }
 }
 
 /// The result of a reply.
@@ -52,16 +81,16 @@ impl Classic {
         Self {
             device,
             armed: false,
-            // A request may be queued already: the first read shows it.
-            readable: true,
+            readable: false,
             starved: false,
             buf: None,
             slots: Slab::new(),
+            more: SecondReads { pause_count: 0, left_count: 0 },
         }
     }
 
     pub(crate) fn arm(&mut self, io: &mut IoContext) {
-        if self.armed || self.readable {
+        if self.armed || self.readable || self.take_buf(io).is_none() {
             return;
         }
         self.armed = true;
@@ -84,24 +113,38 @@ impl Classic {
         self.starved = false;
     }
 
-    /// Reads requests until there are none.
+    /// The buffer for the next request.
+    fn take_buf(&mut self, io: &mut IoContext) -> Option<BufId> {
+        if self.buf.is_none() {
+            self.buf = io.pool.take(BUFFER_BYTES_MAX);
+            self.starved = self.buf.is_none();
+        }
+        self.buf
+    }
+
+    /// Reads the request that the device announced, and those behind it if there usually are some.
     pub(crate) fn read(&mut self, io: &mut IoContext) -> Life {
         if !self.readable {
             return Life::On;
         }
-        for _ in 0..READ_COUNT_MAX {
-            if self.buf.is_none() {
-                self.buf = io.pool.take(BUFFER_BYTES_MAX);
-            }
-            let Some(buf) = self.buf else {
-                self.starved = true;
-                return Life::On;
-            };
+        let mut request_count = 0;
+        while request_count < READ_COUNT_MAX {
+            let Some(buf) = self.take_buf(io) else { return Life::On };
             let space = io.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
             io.counters.syscall_count += 1;
             match rustix::io::read(&self.device, space) {
-                Ok(request_bytes) => self.take(buf, request_bytes, io),
+                Ok(request_bytes) => {
+                    self.take(buf, request_bytes, io);
+                    request_count += 1;
+                    if request_count == 1 && !self.more.may_try() {
+                        self.readable = false;
+                        return Life::On;
+                    }
+                }
                 Err(Errno::AGAIN) => {
+                    if request_count > 0 {
+                        self.more.on_tried(request_count > 1);
+                    }
                     self.readable = false;
                     return Life::On;
                 }
@@ -172,3 +215,27 @@ const _: () = assert!(
     BUFFER_BYTES_MAX >= KERNEL_DATA_BYTES_MAX + IN_HEADER_BYTES + WRITE_IN_BYTES,
     "the largest WRITE fits a buffer"
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_reads_that_find_nothing_become_rare_and_one_that_finds_some_ends_that() {
+        let mut more = SecondReads::default();
+        let tried: Vec<usize> = (0..300)
+            .filter(|_| {
+                let tries = more.may_try();
+                if tries {
+                    more.on_tried(false);
+                }
+                tries
+            })
+            .collect();
+        assert_eq!(tried, [0, 2, 6, 14, 30, 62, 126, 190, 254]);
+        let next = (300..).find(|_| more.may_try());
+        assert_eq!(next, Some(318));
+        more.on_tried(true);
+        assert!(more.may_try());
+    }
+}

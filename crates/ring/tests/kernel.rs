@@ -281,6 +281,36 @@ fn works_and_ends_when_unmounted(way: Way) {
     forward(way);
 }
 
+/// The system calls and turns of two lanes for a request, where one process makes one at a time:
+/// each request wakes one lane.
+fn wastes_nothing(way: Way, calls_per_request: u64) {
+    const STAT_COUNT: u64 = 1000;
+    /// Turns of starting, of unmounting, and of messages between the lanes.
+    const OTHER_COUNT: u64 = 100;
+    let (dir, store) = (tempdir(), tempdir());
+    let lanes = mount_null(dir.path(), store.path(), way, Before::Nothing);
+    let lane_count = lanes.len();
+    let mounted = Mounted(dir.path());
+    let path = dir.path().join(FILE_NAME);
+    (0..STAT_COUNT).for_each(|_| assert!(fs::metadata(&path).unwrap().is_file()));
+    unmount(dir.path(), false).unwrap();
+    std::mem::forget(mounted);
+    let counters: Vec<_> = lanes.into_iter().map(|lane| lane.thread.join().unwrap()).collect();
+    let sum = |count: fn(&ring::Counters) -> u64| counters.iter().map(count).sum::<u64>();
+    let request_count = sum(|lane| lane.kernel_request_count);
+    let turn_count = sum(|lane| lane.turn_count);
+    let call_count = sum(|lane| lane.syscall_count + lane.enter_count);
+    println!(
+        "{way:?}: {lane_count} lanes, {request_count} requests, {turn_count} turns, {call_count} calls"
+    );
+    assert!(request_count >= 2 * STAT_COUNT, "LOOKUP and GETATTR: {request_count}");
+    let turn_count_max = request_count + request_count / 20 + OTHER_COUNT;
+    assert!(turn_count <= turn_count_max, "{turn_count} turns for {request_count} requests");
+    // A second read is tried after one in 64 requests.
+    let call_count_max = calls_per_request * turn_count_max + request_count / 32;
+    assert!(call_count <= call_count_max, "{call_count} calls for {request_count} requests");
+}
+
 /// Whether io_uring is available; reports it if not.
 fn has_io_uring(test: &str) -> bool {
     let found = DriverChoice::Only(DriverKind::IoUring).find();
@@ -303,6 +333,14 @@ fn over_dev_fuse_on_io_uring_a_null_file_system_works_and_ends_when_unmounted() 
 }
 
 #[test]
+fn over_dev_fuse_a_request_wakes_one_lane_and_costs_a_wait_a_read_and_a_write() {
+    wastes_nothing((DriverKind::Epoll, Transport::Classic), 3);
+    if has_io_uring("requests over /dev/fuse are counted on io_uring") {
+        wastes_nothing((DriverKind::IoUring, Transport::Classic), 3);
+    }
+}
+
+#[test]
 fn over_io_uring_a_null_file_system_works_and_ends_when_unmounted() {
     if !has_io_uring("a null file system over io_uring") {
         return;
@@ -311,6 +349,7 @@ fn over_io_uring_a_null_file_system_works_and_ends_when_unmounted() {
         assert_eq!(Transport::best(DriverKind::IoUring), Transport::Uring);
         assert_eq!(Transport::best(DriverKind::Epoll), Transport::Classic);
         works_and_ends_when_unmounted((DriverKind::IoUring, Transport::Uring));
+        wastes_nothing((DriverKind::IoUring, Transport::Uring), 1);
     }
 }
 

@@ -218,10 +218,26 @@ fn an_eventfd_read_completes_only_after_a_write() {
             assert_eq!(harness.result(token), Ok(8));
             assert_eq!(u64::from_ne_bytes(count), round);
         }
-        harness.queue(JOB, Op::Readable { file: event.as_raw_fd() });
-        harness.enter(Wait::No);
-        rustix::io::write(&event, &1_u64.to_ne_bytes()).unwrap();
-        assert!(harness.result(JOB).is_ok());
+        harness.driver.forget(event.as_raw_fd());
+    });
+}
+
+#[test]
+fn a_file_is_readable_only_after_a_write_as_often_as_it_is_asked() {
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::AsRawFd as _;
+    on_both("a_file_is_readable", |harness| {
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        for round in 1..=3_u64 {
+            harness.queue(JOB, Op::Readable { file: event.as_raw_fd() });
+            harness.enter(Wait::No);
+            assert!(harness.reaped.is_empty(), "nothing was written");
+            rustix::io::write(&event, &round.to_ne_bytes()).unwrap();
+            assert!(harness.result(JOB).is_ok());
+            let mut count = [0; 8];
+            assert_eq!(rustix::io::read(&event, &mut count), Ok(8));
+            assert_eq!(u64::from_ne_bytes(count), round);
+        }
         harness.driver.forget(event.as_raw_fd());
     });
 }

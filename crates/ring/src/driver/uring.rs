@@ -338,7 +338,8 @@ fn entry_of(op: Op) -> squeue::Entry128 {
         Op::MakeDir { dir, path } => opcode::MkDirAt::new(Fd(dir), path).mode(0o700).build(),
         Op::Remove { dir, path } => opcode::UnlinkAt::new(Fd(dir), path).build(),
         Op::Readable { file } => {
-            opcode::PollAdd::new(Fd(file), u32::from(libc::POLLIN.unsigned_abs())).build()
+            let events = libc::EPOLLIN.unsigned_abs() | libc::EPOLLEXCLUSIVE.unsigned_abs();
+            opcode::PollAdd::new(Fd(file), events).build()
         }
         Op::Writable { socket } => {
             opcode::PollAdd::new(Fd(socket), u32::from(libc::POLLOUT.unsigned_abs())).build()

@@ -40,6 +40,9 @@ struct Watch {
     registered: Option<EventFlags>,
     reader: Option<Waiting>,
     writer: Option<Waiting>,
+    /// Lanes wait for the same file, and one is woken: a registration that cannot be modified, only
+    /// removed.
+    exclusive: bool,
     /// It was ready for reading without a waiting reader.
     unread: bool,
     /// The registration may be outdated.
@@ -52,7 +55,9 @@ impl Watch {
         let was_read =
             self.registered.is_some_and(|registered| registered.contains(IN)) && !self.unread;
         let mut wanted = EventFlags::empty();
-        wanted.set(IN, self.reader.is_some() || was_read);
+        let reads = self.reader.is_some() || was_read;
+        wanted.set(IN, reads);
+        wanted.set(EventFlags::EXCLUSIVE, reads && self.exclusive);
         wanted.set(OUT, self.writer.is_some());
         (!wanted.is_empty()).then_some(wanted)
     }
@@ -92,6 +97,7 @@ impl Watches {
         let place = self.place(file, side);
         assert!(place.is_none(), "a descriptor has one reader and one writer");
         *place = Some(waiting);
+        self.known[index_of(file)].exclusive = matches!(waiting.op, Op::Readable { .. });
         self.touch(file);
     }
 
