@@ -50,6 +50,44 @@ pub(crate) enum Cause {
     Freeze,
 }
 
+// Each match is exhaustive: a new cause has to say what becomes of its waiters.
+impl Cause {
+    /// Whether requests wait for it before they are begun: such a request ends with its connection.
+    const fn precedes_execution(&self) -> bool {
+        match self {
+            Self::Containment | Self::Reopening | Self::Recovery | Self::Freeze => true,
+            Self::Batch(_) | Self::Write(..) | Self::Lock(..) | Self::Rows(..) => false,
+        }
+    }
+
+    /// Whether only a sync of the data shards ends it.
+    const fn needs_sync(&self) -> bool {
+        match self {
+            Self::Write(..) => true,
+            Self::Batch(_)
+            | Self::Lock(..)
+            | Self::Rows(..)
+            | Self::Containment
+            | Self::Reopening
+            | Self::Recovery
+            | Self::Freeze => false,
+        }
+    }
+
+    /// Whether it never ends once the lane's log has failed.
+    const fn fails_with_log(&self) -> bool {
+        match self {
+            Self::Batch(_) | Self::Write(..) => true,
+            Self::Lock(..)
+            | Self::Rows(..)
+            | Self::Containment
+            | Self::Reopening
+            | Self::Recovery
+            | Self::Freeze => false,
+        }
+    }
+}
+
 /// What waits.
 #[derive(Debug)]
 pub(crate) enum Waiter {
@@ -102,6 +140,8 @@ impl Waiters {
 
     /// Adds a waiter behind the others of its cause.
     pub(crate) fn suspend(&mut self, cause: Cause, waiter: Waiter) {
+        let is_received = matches!(waiter, Waiter::Received(_));
+        assert!(is_received == cause.precedes_execution(), "{cause:?} ends with the connection");
         self.urgent_count += usize::from(is_urgent(&cause, &waiter));
         self.by_cause.entry(cause).or_default().push(waiter);
     }
@@ -143,8 +183,10 @@ impl Waiters {
     /// which the caller releases. Requests that were begun go on; their replies are dropped.
     pub(crate) fn cancel(&mut self, conn: ConnId) -> Vec<Bulk> {
         let mut bulks = Vec::new();
-        for cause in [Cause::Containment, Cause::Reopening, Cause::Recovery, Cause::Freeze] {
-            let Some(waiters) = self.by_cause.get_mut(&cause) else { continue };
+        self.by_cause.retain(|cause, waiters| {
+            if !cause.precedes_execution() {
+                return true;
+            }
             waiters.retain(|waiter| {
                 let Waiter::Received(received) = waiter else { return true };
                 if received.conn == conn {
@@ -152,10 +194,8 @@ impl Waiters {
                 }
                 received.conn != conn
             });
-            if waiters.is_empty() {
-                self.by_cause.remove(&cause);
-            }
-        }
+            !waiters.is_empty()
+        });
         bulks
     }
 
@@ -186,7 +226,7 @@ impl Waiters {
     /// The log has failed: removes what waited for it.
     fn take_unsafe(&mut self) -> Vec<Waiter> {
         self.urgent_count = 0;
-        self.take_all(|cause| matches!(cause, Cause::Batch(_) | Cause::Write(..)))
+        self.take_all(Cause::fails_with_log)
     }
 
     /// Removes all requests that are suspended by a lock.
@@ -201,7 +241,7 @@ impl Waiters {
 
 /// Whether a waiter needs its cause to end soon, so that the data shards must sync.
 const fn is_urgent(cause: &Cause, waiter: &Waiter) -> bool {
-    matches!(cause, Cause::Write(..)) && !matches!(waiter, Waiter::Size(..))
+    cause.needs_sync() && !matches!(waiter, Waiter::Size(..))
 }
 
 #[cfg(test)]
