@@ -3,12 +3,13 @@
 //! Invariant: every child dies with this process (`setpriv --pdeathsig`), so none is left even when
 //! the run itself is killed.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Limit for anything that a run waits for. No wait lasts that long unless something is wrong.
@@ -24,6 +25,32 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Resu
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(())
+}
+
+/// Runs `act`, which may wait for these processes in calls without a time limit, such as calls on
+/// their mounts. After `limit` the processes are killed, so that it ends, and that is an error.
+pub(crate) fn kill_after<T>(
+    limit: Duration,
+    pids: Vec<Pid>,
+    act: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let (end, ended) = mpsc::channel::<()>();
+    let watching = std::thread::spawn(move || {
+        let is_late = ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+        for pid in pids.into_iter().filter(|_| is_late) {
+            // It may have ended by itself.
+            kill_process(pid, Signal::KILL).ok();
+        }
+        is_late
+    });
+    let outcome = act();
+    drop(end);
+    let is_late = watching.join().map_err(|_| anyhow!("the watching thread died"))?;
+    match outcome {
+        Ok(_) if is_late => bail!("not within {limit:?}"),
+        Err(error) if is_late => Err(error.context(format!("not within {limit:?}"))),
+        outcome => outcome,
+    }
 }
 
 /// Runs a command that must succeed; returns its stdout.
@@ -133,5 +160,26 @@ impl Drop for Process {
             self.signal(Signal::KILL);
             self.child.wait().ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_waits_too_long_ends_with_its_processes() {
+        let mut folder = std::env::temp_dir();
+        folder.push(format!("lanefs-crash-child-{}", std::process::id()));
+        let mut sleeping =
+            Process::start(Command::new("sleep").arg("1000"), folder.clone()).unwrap();
+        let pid = sleeping.pid();
+        assert_eq!(kill_after(PATIENCE, vec![pid], || Ok(5)).unwrap(), 5);
+        assert!(!sleeping.has_ended().unwrap());
+        let late = kill_after(Duration::from_millis(10), vec![pid], || sleeping.end());
+        assert!(late.unwrap_err().to_string().contains("not within 10ms"));
+        assert!(sleeping.has_ended().unwrap());
+        fs::remove_file(folder).unwrap();
     }
 }

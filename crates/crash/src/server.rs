@@ -6,7 +6,7 @@ use crate::stores;
 use anyhow::{Context as _, Result, bail};
 use library::{ConnectOptions, Volume};
 use rustix::mount::{UnmountFlags, unmount};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -219,6 +219,11 @@ impl Mount {
     /// Its resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
         resident_bytes(&self.process)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> Pid {
+        self.process.pid()
     }
 
     /// Kills it with -9 and detaches the dead mount.

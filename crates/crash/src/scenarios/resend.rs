@@ -2,6 +2,7 @@
 
 use super::cases::{CASES, Case};
 use super::length::Length;
+use crate::child::{PATIENCE, kill_after};
 use crate::proxy::{Act, Direction, Proxy, Rule};
 use crate::run_folder::Setup;
 use crate::server::{Mount, Server};
@@ -38,6 +39,13 @@ impl Scene {
         // So that the kernel has cached the names of the case.
         fs::read_dir(&behind)?.count();
         Ok((behind, beside))
+    }
+
+    /// Runs a part of the scenario. Calls on a mount wait as long as there is no server: after the
+    /// time limit the mounts are killed, and the calls fail.
+    fn limited<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let pids = vec![self.behind.pid(), self.beside.pid()];
+        kill_after(PATIENCE, pids, || part(self))
     }
 
     fn lose_reply(&self, op: Op, act: Act) {
@@ -78,8 +86,12 @@ fn each_case_with(
     let mut scene = Scene::new(setup, arguments)?;
     let mut failures = Vec::new();
     for case in CASES {
-        if let Err(error) = check(&mut scene, case) {
+        if let Err(error) = scene.limited(|scene| check(scene, case)) {
             failures.push(format!("{}: {error:#}", case.name));
+            // It may have left no server, and an operation that waits for one: that ends with its
+            // mount.
+            drop(scene);
+            scene = Scene::new(&setup.part(&format!("after-{}", case.name))?, arguments)?;
         }
         scene.proxy.clear();
     }
@@ -216,7 +228,7 @@ pub(super) fn s10(setup: &Setup, _: Length) -> Result<String> {
         FlightLoss::RepliesAndServerLater,
     ];
     for loss in losses {
-        fly(&mut scene, loss).with_context(|| format!("{loss:?}"))?;
+        scene.limited(|scene| fly(scene, loss)).with_context(|| format!("{loss:?}"))?;
     }
     scene.end()?;
     Ok(format!("4 flights of {FLIGHT_COUNT}, each op once"))
