@@ -427,6 +427,12 @@ impl Client {
             Plan::Reopen { handle, server_index } => {
                 self.handles.set_reopening(handle, false);
                 self.servers.end_registering(server_index);
+                if let Some(file) = self.handles.get(handle)
+                    && result.is_err_and(|status| status == Status::Stale)
+                {
+                    // Writes to it may have been answered by other lanes: its fsync must fail.
+                    self.lose_inode(file.inode);
+                }
             }
             Plan::Durable { session_index } => {
                 if let Some(session) = self.servers.session_mut(session_index) {
@@ -443,6 +449,7 @@ impl Client {
                 self.on_relocked(key, range, result.err());
             }
             Plan::Direct
+            | Plan::Read(_)
             | Plan::LockCall { .. }
             | Plan::Entry
             | Plan::Sized(_)

@@ -34,6 +34,7 @@ impl Client {
             }
         }
         self.lose_locks();
+        self.handles.set_dropped();
         self.counters.evicted_count += 1;
         self.announce_eviction();
         self.counters.lost_count += lost_count;

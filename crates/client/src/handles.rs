@@ -42,6 +42,8 @@ pub(crate) struct Handles {
     written: HashMap<InodeNo, usize, Seed>,
     /// Lost changes, by file.
     pub(crate) losses: Losses,
+    /// The server may have dropped handles of this client, and removed files that it had open.
+    were_dropped: bool,
 }
 
 impl Handles {
@@ -54,6 +56,7 @@ impl Handles {
             files: HashMap::default(),
             written: HashMap::default(),
             losses: Losses::default(),
+            were_dropped: false,
         }
     }
 
@@ -93,6 +96,16 @@ impl Handles {
     pub(crate) fn report_loss(&mut self, handle: HandleId) -> bool {
         let file = self.files.get_mut(&handle).filter(|file| file.open);
         file.is_some_and(|file| self.losses.report_after(file.inode, &mut file.losses_seen))
+    }
+
+    /// The server may have dropped handles of this client, also those of its peer lanes.
+    pub(crate) const fn set_dropped(&mut self) {
+        self.were_dropped = true;
+    }
+
+    /// Whether a file that this client has open may have been removed.
+    pub(crate) fn may_lack(&mut self, inode: InodeNo) -> bool {
+        self.were_dropped || self.losses.has(inode)
     }
 
     /// Begins a close; `None` when the handle is not open or a close was begun already.

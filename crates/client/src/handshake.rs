@@ -237,6 +237,9 @@ impl Client {
             self.servers.end_waiting();
         }
         if welcome.flags & welcome_flag::HANDLES_UNKNOWN != 0 {
+            if !new_boot {
+                self.handles.set_dropped(); // This client was away for too long.
+            }
             self.reopen(|client, inode| client.is_at(inode, link_index));
         }
         self.relock(link_index, new_boot);

@@ -1,7 +1,7 @@
 //! The first request of every call: its op, its target, and the plan that gets its reply. A
 //! switchboard; the rest is in the plan's file.
 
-use super::{Close, Create, NewRequest, Open, Plan, Resize, Sized, Target};
+use super::{Close, Create, NewRequest, Open, Plan, Read, Resize, Sized, Target};
 use crate::Call;
 use crate::handles::Handles;
 use alloc::vec::Vec;
@@ -57,7 +57,7 @@ pub(crate) fn begin(
         Call::Removexattr(args) => Ok(to.direct(Op::Removexattr, args.inode, &args)),
         Call::Read(args) => {
             check_bulk(args.read_bytes)?;
-            Ok(to.direct(Op::Read, args.inode, &args))
+            Ok(to.read(Op::Read, args.inode, &args))
         }
         Call::Write(write) => {
             check_bulk(write.bulk.map_or(0, |bulk| bulk.bulk_bytes))?;
@@ -114,6 +114,11 @@ impl Encoder<'_> {
     fn direct<'m>(&mut self, op: Op, inode: InodeNo, message: &impl Wire<'m>) -> NewRequest {
         self.put(message);
         NewRequest::new(Plan::Direct, op, Target::Inode(inode))
+    }
+
+    fn read<'m>(&mut self, op: Op, inode: InodeNo, message: &impl Wire<'m>) -> NewRequest {
+        self.put(message);
+        NewRequest::new(Plan::Read(Read::new(inode)), op, Target::Inode(inode))
     }
 
     fn entry<'m>(&mut self, op: Op, inode: InodeNo, message: &impl Wire<'m>) -> NewRequest {
@@ -200,7 +205,7 @@ impl Encoder<'_> {
     fn read_list(&mut self, args: &crate::ReadList<'_>) -> NewRequest {
         let crate::ReadList { inode, pieces, accesses } = *args;
         let pieces = pieces.clone();
-        self.direct(Op::ReadList, inode, &wire::ReadList { inode, pieces, accesses })
+        self.read(Op::ReadList, inode, &wire::ReadList { inode, pieces, accesses })
     }
 
     fn write_list(&mut self, write: &crate::WriteList<'_>) -> Result<NewRequest, Status> {

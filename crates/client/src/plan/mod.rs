@@ -7,6 +7,7 @@ pub(crate) mod begin;
 mod close;
 mod create;
 mod open;
+mod read;
 mod remote_inode;
 mod request;
 mod resize;
@@ -16,6 +17,7 @@ mod statfs;
 pub(crate) use close::Close;
 pub(crate) use create::Create;
 pub(crate) use open::Open;
+pub(crate) use read::Read;
 pub(crate) use remote_inode::{RemoteInode, RemoteRef};
 pub(crate) use request::{FollowUp, NewRequest, Target};
 pub(crate) use resize::Resize;
@@ -37,6 +39,7 @@ use wire::{
 pub(crate) enum Plan {
     /// The reply is the answer.
     Direct,
+    Read(Read),
     /// The reply has attributes, which may need a glimpse.
     Entry,
     /// Waits for attributes and for the size that completes them.
@@ -140,6 +143,7 @@ impl Plan {
     pub(crate) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
         match self {
             Self::Direct => Next::Done(reply.outcome.map(Body::answer)),
+            Self::Read(read) => read.next(reply, handles),
             Self::Entry => Sized::of_entry(reply),
             Self::Sized(sized) => sized.next(reply),
             Self::Create(create) => create.next(reply, handles),
@@ -164,6 +168,7 @@ impl Plan {
     pub(crate) const fn handle(&self) -> Option<HandleId> {
         match self {
             Self::Direct
+            | Self::Read(_)
             | Self::Entry
             | Self::Statfs(_)
             | Self::Reopen { .. }

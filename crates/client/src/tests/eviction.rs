@@ -219,6 +219,58 @@ fn peer_lanes_switch_to_the_new_uuid_together() {
     assert!(peer_lane.peer_messages.contains(&(LaneId(1), MountMessage::Lost { inode: FILE })));
 }
 
+fn evicted_by_peer_lane(harness: &mut Harness) {
+    harness.event(Event::Peer(PeerEvent::Message {
+        from: LaneId(0),
+        message: MountMessage::Evicted { count: 1 },
+    }));
+    harness.wait_ms(1_000);
+}
+
+/// The object of a removed file reads like one that was never written. Another lane opened the
+/// file, and only the server knows that it removed it with the eviction.
+#[test]
+fn an_empty_file_must_still_exist_after_an_eviction() {
+    let read = wire::Read { inode: FILE, file_offset: 0, read_bytes: 10, accesses: true };
+    let mut harness = Harness::new(1);
+    harness.call(1, Call::Read(read));
+    let request = harness.take();
+    harness.answer(&request, &[]);
+    assert_eq!(harness.outcome(), Ok(Answer::Bytes(None)), "nothing was dropped");
+    evicted_by_peer_lane(&mut harness);
+    for (status, expected) in
+        [(Status::Stale, Err(Status::Stale)), (Status::Ok, Ok(Answer::Bytes(None)))]
+    {
+        harness.call(2, Call::Read(read));
+        let request = harness.take();
+        harness.answer(&request, &[]);
+        assert!(harness.answers().is_empty(), "it may be gone");
+        let request = harness.take();
+        assert_eq!(request.head.op, Op::Getattr);
+        match status {
+            Status::Ok => harness.answer(&request, &entry()),
+            _ => harness.fail(&request, status),
+        }
+        assert_eq!(harness.outcome(), expected);
+    }
+}
+
+/// Its writes may have been answered, by this lane and by others.
+#[test]
+fn the_fsync_of_a_removed_file_fails() {
+    let mut harness = Harness::new(1);
+    let handle = opened(&mut harness, 1);
+    harness.shape.flags = wire::welcome_flag::HANDLES_UNKNOWN;
+    evicted_by_peer_lane(&mut harness);
+    let reopen = harness.take();
+    assert_eq!(reopen.head.op, Op::Reopen);
+    harness.fail(&reopen, Status::Stale);
+    let lost = MountMessage::Lost { inode: FILE };
+    assert!(harness.peer_messages.iter().any(|(_, message)| *message == lost));
+    assert_eq!(sync(&mut harness, 2, through(handle)), Err(Status::Io));
+    assert_eq!(sync(&mut harness, 3, through(handle)), Ok(Answer::Done), "once");
+}
+
 /// A created file is lost together with its name.
 #[test]
 fn the_holder_of_a_lost_new_file_is_told() {

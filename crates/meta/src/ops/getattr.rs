@@ -1,4 +1,5 @@
-//! `Getattr`: attributes of an inode. Needs no permission besides the inode's number.
+//! `Getattr`: attributes of an inode. Needs no permission besides the inode's number. A file without
+//! a name and without a handle is gone already, as for `Reopen`.
 
 use crate::needs::Needs;
 use crate::txn::Txn;
@@ -9,5 +10,9 @@ pub(crate) fn needs(args: &Getattr, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute(args: &Getattr, txn: &mut Txn<'_>) -> Result<Entry, Status> {
-    Ok(Entry { attr: txn.attr_of(&txn.inode(args.inode)?.row) })
+    let attr = txn.attr_of(&txn.inode(args.inode)?.row);
+    if attr.nlink == 0 && txn.handles.is_free(args.inode) {
+        return Err(Status::Stale);
+    }
+    Ok(Entry { attr })
 }

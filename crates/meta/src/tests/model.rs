@@ -153,6 +153,13 @@ impl Model {
         self.open.iter().any(|handle| handle.0 == inode)
     }
 
+    /// A restart, after which no client reopens its handles.
+    fn lose_handles(&mut self) {
+        self.open.clear();
+        let nameless = self.nodes.iter().filter(|(_, node)| node.nlink == 0);
+        self.orphans.extend(nameless.map(|(inode, _)| *inode));
+    }
+
     fn is_written(&self, inode: InodeNo) -> bool {
         self.open.iter().any(|handle| handle.0 == inode && handle.1)
     }

@@ -431,7 +431,8 @@ impl Run {
         let harness = &mut self.harness;
         assert_eq!(harness.inode_count(), u64::try_from(self.model.nodes.len()).unwrap());
         for inode in &self.inodes {
-            let Some(node) = self.model.nodes.get(inode) else {
+            let is_orphan = self.model.orphans.contains(inode);
+            let Some(node) = self.model.nodes.get(inode).filter(|_| !is_orphan) else {
                 let args = Getattr { inode: *inode };
                 assert_eq!(harness.status(Op::Getattr, &args), Status::Stale);
                 continue;
@@ -554,6 +555,7 @@ fn go_with_limit(seed: u64, shard_count: u16, bytes_max: u64) -> (u64, usize) {
     }
     run.check();
     run.harness.start_from_rows();
+    run.model.lose_handles();
     run.check();
     let row_store = run.harness.row_store.as_ref().unwrap();
     let outcome = (row_store.peak_bytes, row_store.answer_count);
