@@ -18,6 +18,7 @@ impl Lane {
         self.retry_removals(turn);
         self.send_notifications(turn);
         self.end_path_lookups(turn);
+        self.repeat_searches(turn);
         if self.non_resident.tries_again(now) {
             self.execute_replays(turn);
             self.containment.due = true;
@@ -51,6 +52,7 @@ impl Lane {
             self.non_resident.again_at,
             self.freeze.until,
             self.paths.until(),
+            self.searches.deadline(),
             self.peers.deadline(now),
         ]);
         let retry = retries.flatten().min();

@@ -4,7 +4,8 @@
 //! at every lane. If the search returns to its own owner, the wait is refused with EDEADLK. Only
 //! waits that are older than the searching one are followed: so the youngest wait of a cycle finds
 //! it, and no other. The lanes' answers are not a consistent snapshot; a cycle is therefore
-//! searched twice, and a wait that ended meanwhile has broken it.
+//! searched twice, and a wait that ended meanwhile has broken it. A search may get lost, or meet a
+//! wait that a lane has not begun yet: it is repeated each second while its wait lasts.
 //!
 //! ```text
 //! lane of the wait ─ Follow (owners) ─▶ all ─ Follow (owners found there) ─▶ all …
@@ -14,9 +15,9 @@
 use crate::Lane;
 use crate::peers::message::PeerBody;
 use crate::peers::shard_of_lane;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use interface::Turn;
+use interface::{Mono, Turn};
 use meta::LockOwner;
 use wire::{ClientUuid, DecodeError, InodeNo, LaneId, List, Reader, Wire, Writer};
 
@@ -24,6 +25,36 @@ use wire::{ClientUuid, DecodeError, InodeNo, LaneId, List, Reader, Wire, Writer}
 const HOP_COUNT_MAX: u8 = 32;
 /// Owners in a message; more take several messages.
 const MESSAGE_OWNER_COUNT_MAX: usize = 256;
+
+/// How often the search of a wait is repeated.
+const REPEAT_MS: u64 = 1000;
+/// Searches that are repeated in one turn at most, and the time until further ones.
+const REPEAT_COUNT_MAX: usize = 64;
+const REPEAT_PAUSE_MS: u64 = 10;
+
+/// The searches of this lane's waits that are to be repeated, by time.
+#[derive(Debug, Default)]
+pub(crate) struct Searches {
+    due: VecDeque<(Mono, Search)>,
+    /// Too many were due at once: the time of the next ones.
+    paused_until: Option<Mono>,
+}
+
+impl Searches {
+    /// The next repetition.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        let (at, _) = self.due.front()?;
+        Some(self.paused_until.map_or(*at, |until| until.max(*at)))
+    }
+
+    fn repeat_later(&mut self, now: Mono, search: Search) {
+        self.due.push_back((now.after_ms(REPEAT_MS), search));
+    }
+
+    fn next_due(&mut self, now: Mono) -> Option<Search> {
+        self.due.pop_front_if(|(at, _)| *at <= now).map(|(_, search)| search)
+    }
+}
 
 /// A search: the wait that it started from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,8 +114,38 @@ impl Lane {
         self.waiters.lock_wait_begins_ns(turn.now.mono)
     }
 
-    /// A wait began at this lane: starts a search.
-    pub(crate) fn look_for_deadlock(&mut self, turn: &mut Turn<'_>, search: Search) {
+    /// A wait began at this lane: starts a search. Within one lane nothing gets lost.
+    pub(crate) fn on_wait_begun(&mut self, turn: &mut Turn<'_>, search: Search) {
+        if self.config.lane_count() > 1 {
+            self.searches.repeat_later(turn.now.mono, search);
+        }
+        self.look_for_deadlock(turn, search);
+    }
+
+    /// Repeats the searches that are due and whose waits last.
+    pub(crate) fn repeat_searches(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now.mono;
+        if self.searches.paused_until.is_some_and(|until| until > now) {
+            return;
+        }
+        self.searches.paused_until = Some(now.after_ms(REPEAT_PAUSE_MS));
+        for _ in 0..REPEAT_COUNT_MAX {
+            let Some(search) = self.searches.next_due(now) else {
+                self.searches.paused_until = None;
+                return;
+            };
+            let waits = self.lock_waits_of(search.owner);
+            let lasts = |wait: &meta::LockWait| {
+                (wait.wait_id, wait.since_ns) == (search.wait_id, search.since_ns)
+            };
+            if waits.iter().any(lasts) {
+                self.searches.repeat_later(now, search);
+                self.look_for_deadlock(turn, search);
+            }
+        }
+    }
+
+    fn look_for_deadlock(&mut self, turn: &mut Turn<'_>, search: Search) {
         let waits = self.lock_waits_of(search.owner);
         let wait = waits.into_iter().find(|wait| wait.wait_id == search.wait_id);
         let Some(wait) = wait else { return };

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::connections::{Connections, Progress, Sealed};
 use crate::containment::Containment;
 use crate::damage::{PATH_TICKET, Paths};
+use crate::deadlock::Searches;
 use crate::destroy::Destroys;
 use crate::evictions::Evictions;
 use crate::export::Table;
@@ -68,6 +69,7 @@ pub struct Lane {
     pub(crate) destroys: Destroys,
     /// Everything that waits, by its cause.
     pub(crate) waiters: Waiters,
+    pub(crate) searches: Searches,
     pub(crate) txns: Txns,
     pub(crate) peers: Peers,
     pub(crate) non_resident: NonResident,
@@ -134,6 +136,7 @@ impl Lane {
             },
             destroys: Destroys::default(),
             waiters: Waiters::new(seed),
+            searches: Searches::default(),
             txns: Txns::new(restored.decided),
             peers: Peers::default(),
             non_resident: NonResident::default(),

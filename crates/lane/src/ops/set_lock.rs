@@ -40,7 +40,7 @@ pub(crate) fn execute(
             since_ns,
             is_certain: false,
         };
-        lane.look_for_deadlock(turn, search);
+        lane.on_wait_begun(turn, search);
     }
     Ok(())
 }
