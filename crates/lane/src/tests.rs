@@ -19,6 +19,7 @@ mod merge;
 mod non_resident;
 mod peer;
 mod peer_channel;
+mod peer_delivery;
 mod peer_messages;
 mod protocol_errors;
 mod recovery;

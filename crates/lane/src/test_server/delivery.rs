@@ -1,10 +1,10 @@
 //! Messages between the lanes, and faults of their delivery.
 
 use super::{PendingEvent, TestServer};
-use crate::peers::message::PeerBody;
+use crate::peers::message::{PeerBody, PeerMessage};
 use alloc::vec::Vec;
 use interface::{Core as _, Turn};
-use wire::LaneId;
+use wire::{InodeNo, LaneId, Wire as _};
 
 /// What happens to messages between lanes: each fault to one in so many; 0: never.
 #[derive(Clone, Copy, Default, Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Delivery {
     pub(crate) repeats_one_in: usize,
     /// Overtakes messages that its receiver has not seen.
     pub(crate) reorders_one_in: usize,
+    /// Searches for deadlocks arrive without their contents: their receiver has lost them.
+    pub(crate) empties_searches: bool,
     /// The messages lost so far.
     pub(crate) lost_count: usize,
 }
@@ -25,14 +27,17 @@ impl Delivery {
         if seed < Self::LOSSY_SEED_MIN {
             return Self::default();
         }
-        Self { loses_one_in: 5, repeats_one_in: 5, reorders_one_in: 3, lost_count: 0 }
+        Self { loses_one_in: 5, repeats_one_in: 5, reorders_one_in: 3, ..Self::default() }
     }
 }
 
 impl TestServer {
     /// A message leaves for a lane.
-    pub(super) fn deliver(&mut self, to: LaneId, from: LaneId, body: Vec<u8>) {
+    pub(super) fn deliver(&mut self, to: LaneId, from: LaneId, mut body: Vec<u8>) {
         let Delivery { loses_one_in, repeats_one_in, reorders_one_in, .. } = self.delivery;
+        if self.delivery.empties_searches {
+            body = emptied(body);
+        }
         let rng = &mut self.rng;
         let mut rolls = |one_in: usize| one_in > 0 && rng.usize(..one_in) == 0;
         let (lost, repeated) = (rolls(loses_one_in), rolls(repeats_one_in));
@@ -69,6 +74,17 @@ impl TestServer {
         actions.into_iter().for_each(|action| self.perform(index, action));
     }
 
+    /// A lane sends a message about a file to the lane of its contents.
+    pub(crate) fn send_message(&mut self, index: usize, inode: InodeNo) {
+        let to = self.map.data_shard(inode, 0);
+        let host = &mut self.hosts[index];
+        host.arena.reset();
+        let mut actions = Vec::new();
+        let mut turn = Turn { now: self.now, arena: &mut host.arena, actions: &mut actions };
+        host.lane.send_to_shard(&mut turn, to, &PeerBody::Changed { inode });
+        actions.into_iter().for_each(|action| self.perform(index, action));
+    }
+
     /// All messages on their way are lost.
     pub(crate) fn lose_messages(&mut self) {
         let arrives = |pending: &PendingEvent| !matches!(pending, PendingEvent::Encoded { .. });
@@ -78,5 +94,16 @@ impl TestServer {
     /// Bytes arrive from a lane.
     pub(crate) fn receive(&mut self, index: usize, from: LaneId, body: Vec<u8>) {
         self.hosts[index].pending_events.push(PendingEvent::Encoded { from, body });
+    }
+}
+
+/// A message without its contents, if it belongs to a search for a deadlock.
+fn emptied(bytes: Vec<u8>) -> Vec<u8> {
+    let message = PeerMessage::decode_all(&bytes).unwrap();
+    match message.body {
+        PeerBody::FollowWaits { .. } | PeerBody::CycleFound { .. } => {
+            PeerMessage { body: PeerBody::Acknowledgement {}, ..message }.to_bytes()
+        }
+        _ => bytes,
     }
 }

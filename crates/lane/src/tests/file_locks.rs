@@ -10,23 +10,23 @@ use wire::{
 };
 
 const LOSSY: u64 = crate::test_server::Delivery::LOSSY_SEED_MIN;
-const WRITE: Option<LockType> = Some(LockType::Write);
+pub(super) const WRITE: Option<LockType> = Some(LockType::Write);
 
-fn file(shard: u16) -> InodeNo {
+pub(super) fn file(shard: u16) -> InodeNo {
     InodeNo::new(shard, 77)
 }
 
-fn ask(inode: InodeNo, owner: u64, lock: Option<LockType>) -> SetLock {
+pub(super) fn ask(inode: InodeNo, owner: u64, lock: Option<LockType>) -> SetLock {
     let (kind, range, pid) = (LockKind::Posix, ByteRange::ALL, 5);
     SetLock { inode, kind, owner, lock, range, pid, wait_id: 0, place: 0 }
 }
 
-fn waits(wait_id: u64, ask: SetLock) -> SetLock {
+pub(super) fn waits(wait_id: u64, ask: SetLock) -> SetLock {
     SetLock { wait_id, ..ask }
 }
 
 /// A client lane with its connections to server lanes.
-struct Client {
+pub(super) struct Client {
     fields: HelloFields,
     peers: Vec<Peer>,
     grants: Vec<(u64, Status)>,
@@ -34,7 +34,7 @@ struct Client {
 }
 
 impl Client {
-    fn new(server: &mut TestServer, number: u8) -> Self {
+    pub(super) fn new(server: &mut TestServer, number: u8) -> Self {
         Self::of(server, HelloFields::new(number))
     }
 
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    fn grants(&mut self, server: &mut TestServer) -> Vec<(u64, Status)> {
+    pub(super) fn grants(&mut self, server: &mut TestServer) -> Vec<(u64, Status)> {
         self.look(server);
         core::mem::take(&mut self.grants)
     }
@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// Whether the lock was granted.
-    fn set(&mut self, server: &mut TestServer, ask: SetLock) -> Result<bool, Status> {
+    pub(super) fn set(&mut self, server: &mut TestServer, ask: SetLock) -> Result<bool, Status> {
         set_of(&self.ask(server, (Op::SetLock, ask.inode), &ask)).map(|set| set.granted)
     }
 
