@@ -5,7 +5,7 @@
 //! dependencies never leave it. Invariant: a connection has one proxy lane, chosen once; with
 //! [`Affinity::Object`] it is the executing lane itself.
 
-use crate::handshake::NonceSource;
+use crate::nonces::NonceSource;
 use sha2::{Digest as _, Sha256};
 use wire::{ClientUuid, LaneId};
 

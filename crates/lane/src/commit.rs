@@ -15,7 +15,8 @@ use crate::Lane;
 use crate::acknowledgements::{Acknowledgements, Acknowledger, BatchNo};
 use crate::commit_dependency::CommitDependency;
 use crate::last_writer::LastWriters;
-use crate::outbox::{RequestHeader, Response, SlotReply};
+use crate::request_header::SlotId;
+use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State};
 use crate::token::Seal;
 use crate::waiters::{Cause, Waiter};
@@ -24,28 +25,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::{Batch, Change, Origin, PreVersions, Record, ShardPosition};
 use hashbrown::HashMap;
-use interface::{
-    Action, Bulk, ConnId, Errno, LogLevel, LogSpace, Mono, NO_MAC, Seed, StoreAction, Ticket, Turn,
-};
+use interface::{Action, Errno, LogLevel, LogSpace, Mono, NO_MAC, Seed, StoreAction, Ticket, Turn};
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Term, Transno, Wire, Writer, Xid};
-
-/// Names a slot. A deferred reply of a slot is stored in the slot itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SlotId {
-    pub(crate) shard: ShardId,
-    pub(crate) session: SessionId,
-    pub(crate) slot: u16,
-}
-
-/// A deferred reply without a slot.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct DeferredReply {
-    pub(crate) conn: ConnId,
-    pub(crate) header: RequestHeader,
-    pub(crate) status: Status,
-    pub(crate) body: Vec<u8>,
-    pub(crate) bulk: Option<Bulk>,
-}
 
 /// What happens when one batch is safe, beside the release of its waiters.
 #[derive(Default, Debug)]
@@ -421,7 +402,7 @@ impl Lane {
         let BatchNo(batch_no) = commit.seal();
         let boot_id = self.config.boot_id;
         let sealed = turn.arena.write(|out| commit.batch.seal(boot_id, batch_no, out));
-        let ticket = Ticket(crate::lane::LOG_TICKET | batch_no);
+        let ticket = Ticket(crate::ticket::LOG_TICKET | batch_no);
         turn.act(StoreAction::LogAppend { ticket, batch: sealed });
     }
 

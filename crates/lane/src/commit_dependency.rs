@@ -7,10 +7,10 @@
 
 use crate::Lane;
 use crate::acknowledgements::BatchNo;
-use crate::commit::SlotId;
 use crate::config::Share;
-use crate::dispatch::ReceivedRequest;
 use crate::last_writer::{DirWriters, LastWriter};
+use crate::request::ReceivedRequest;
+use crate::request_header::SlotId;
 use crate::session::State;
 use meta::{AccessMode, DependencyKey, KeyAccess};
 use wire::{ClientUuid, Created, InodeNo, Op, Rule, ShardId, Status, Transno, Wire, request_flag};

@@ -1,8 +1,8 @@
 //! How a connection of this lane ends.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
 use crate::limits::Limit;
+use crate::request::ReceivedRequest;
 use alloc::format;
 use interface::{Action, ConnId, LogLevel, NetAction, Turn};
 use wire::ProtocolError;

@@ -4,7 +4,7 @@
 use crate::config::Limits;
 use crate::export::Binding;
 use crate::keys::KeyNo;
-use crate::outbox::RequestHeader;
+use crate::request_header::RequestHeader;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use hashbrown::{HashMap, HashSet};

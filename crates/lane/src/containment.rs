@@ -12,10 +12,11 @@
 
 use crate::Lane;
 use crate::connections::Open;
-use crate::dispatch::ReceivedRequest;
 use crate::named_inodes::{Named, Wants, changes, named};
-use crate::outbox::{RequestHeader, Response};
 use crate::peers::containment::{ContainmentQuery, Use};
+use crate::request::ReceivedRequest;
+use crate::request_header::RequestHeader;
+use crate::response::Response;
 use crate::waiters::Cause;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -1,10 +1,10 @@
 //! Outcomes of the data shards.
 
 use crate::Lane;
-use crate::commit::{DeferredReply, SlotId};
 use crate::commit_dependency::Reason;
 use crate::config::Share;
-use crate::outbox::{Response, SlotReply};
+use crate::request_header::SlotId;
+use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State};
 use crate::unstable::Written;
 use crate::waiters::{Waiter, Waiting};

@@ -12,6 +12,7 @@
 
 use crate::Lane;
 use crate::non_resident::decoded;
+use crate::ticket::PATH_TICKET;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -21,8 +22,6 @@ use disk::rows::{Key, Range, Row};
 use interface::{Errno, LogLevel, Mono, Object, Span, StoreAction, Ticket, Turn};
 use wire::InodeNo;
 
-/// Tickets of the row reads for a path.
-pub(crate) const PATH_TICKET: u64 = 6 << 56;
 /// A path that is not found within this time is left out.
 const LOOKUP_MS: u64 = 5_000;
 /// Concurrent path lookups.
@@ -135,7 +134,7 @@ impl Lane {
         ticket: Ticket,
         result: Result<Span, Errno>,
     ) {
-        let number = ticket.0 & !crate::lane::TICKET_TAG;
+        let number = ticket.0 & !crate::ticket::TICKET_TAG;
         let Some(mut lookup) = self.paths.lookups.remove(&number) else { return };
         let rows = result.ok().and_then(|rows| decoded(turn.arena.get(rows)).ok());
         match rows.map_or(Next::End(Place::Unknown), |rows| lookup.next(&rows)) {

@@ -13,13 +13,13 @@
 //! ```
 
 use crate::Lane;
-use crate::peers::message::PeerBody;
+use crate::peers::message::{Owner, PeerBody, Search};
 use crate::peers::shard_of_lane;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use interface::{Mono, Turn};
 use meta::LockOwner;
-use wire::{ClientUuid, DecodeError, InodeNo, LaneId, List, Reader, Wire, Writer};
+use wire::{List, Wire, Writer};
 
 /// Most hops of a search between lanes: cycles that cross lanes more often are not found.
 const HOP_COUNT_MAX: u8 = 32;
@@ -53,57 +53,6 @@ impl Searches {
 
     fn next_due(&mut self, now: Mono) -> Option<Search> {
         self.due.pop_front_if(|(at, _)| *at <= now).map(|(_, search)| search)
-    }
-}
-
-/// A search: the wait that it started from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Search {
-    /// The lane of the wait.
-    pub(crate) lane: LaneId,
-    pub(crate) inode: InodeNo,
-    pub(crate) owner: LockOwner,
-    pub(crate) wait_id: u64,
-    pub(crate) since_ns: u64,
-    /// It is the second search for the same cycle.
-    pub(crate) is_certain: bool,
-}
-
-impl Wire<'_> for Search {
-    fn encode(&self, to: &mut Writer<'_>) {
-        to.write(&self.lane);
-        to.write(&self.inode);
-        to.write(&self.owner.client);
-        to.write(&self.owner.owner);
-        to.write(&self.wait_id);
-        to.write(&self.since_ns);
-        to.write(&self.is_certain);
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self {
-            lane: from.read()?,
-            inode: from.read()?,
-            owner: LockOwner { client: from.read()?, owner: from.read()? },
-            wait_id: from.read()?,
-            since_ns: from.read()?,
-            is_certain: from.read()?,
-        })
-    }
-}
-
-/// A [`LockOwner`] in a message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Owner(pub(crate) LockOwner);
-
-impl Wire<'_> for Owner {
-    fn encode(&self, to: &mut Writer<'_>) {
-        to.write(&self.0.client);
-        to.write(&self.0.owner);
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (client, owner): (ClientUuid, u64) = (from.read()?, from.read()?);
-        Ok(Self(LockOwner { client, owner }))
     }
 }
 

@@ -2,16 +2,16 @@
 
 use crate::Lane;
 use crate::acknowledgements::BatchNo;
-use crate::commit::{ChangeRecord, DeferredReply, SlotId};
+use crate::commit::ChangeRecord;
 use crate::commit_dependency::{CommitDependency, Reason};
 use crate::config::{Config, Share};
-use crate::connections::Open;
 use crate::containment::Checked;
 use crate::file_locks::is_lock;
-use crate::outbox::{RequestHeader, Response, SlotReply};
+use crate::request::{ReceivedRequest, Sizing};
+use crate::request_header::{RequestHeader, SlotId};
+use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State, Target, Verdict};
 use crate::shares::bulk_was_discarded;
-use crate::sizes::Sizing;
 use crate::waiters::{Cause, Waiting};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -21,18 +21,6 @@ use wire::{
     Changes, DuringRecovery, Executor, HEADER_BYTES, Header, Op, ProtocolError, Request, Retry,
     Route, Status, Timestamp, Wire, reply_flag, request_flag,
 };
-
-/// A request with its connection, frame and bulk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReceivedRequest<'a> {
-    pub(crate) conn: ConnId,
-    pub(crate) open: Open,
-    pub(crate) request: &'a Request,
-    pub(crate) frame: Span,
-    pub(crate) bulk: Option<Bulk>,
-    /// Why its client may not execute it, if so.
-    pub(crate) denied: Option<Status>,
-}
 
 impl Lane {
     /// A frame of an authenticated connection: it must be a request.

@@ -4,10 +4,10 @@
 //! definition.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
 use crate::export::{Binding, EXPORTS_BYTES_MAX};
 use crate::limits::Limit;
 use crate::peers::message::{ExportDefinition, PeerBody};
+use crate::request::ReceivedRequest;
 use crate::session::Basis;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -6,8 +6,8 @@
 //! is durable: the next recovery waits for that lane to lock again (docs/protocol.md §14).
 
 use crate::Lane;
-use crate::commit::SlotId;
-use crate::dispatch::ReceivedRequest;
+use crate::request::ReceivedRequest;
+use crate::request_header::SlotId;
 use crate::waiters::{Cause, Waiter};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

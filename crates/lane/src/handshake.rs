@@ -15,10 +15,9 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::SessionRow;
 use interface::{ConnId, NetAction, Party, Span, Turn};
-use sha2::{Digest, Sha256};
 use wire::{
     Challenge, ClientUuid, Credential, DecodeError, EXPORT_NAME_BYTES_MAX, FrameKind, HEADER_BYTES,
-    Header, Hello, InodeNo, LaneId, Nonce, PLAIN, Proof, ProtocolError, Proven, Purpose, Refusal,
+    Header, Hello, InodeNo, LaneId, PLAIN, Proof, ProtocolError, Proven, Purpose, Refusal,
     RefusalReason, Secret, SessionId, Welcome, Wire, welcome_flag,
 };
 
@@ -28,31 +27,6 @@ enum Pass {
     HandOver(LaneId),
     /// Be its proxy lane: forward its frames to this lane.
     Proxy(LaneId),
-}
-
-/// A generator of unpredictable nonces, from a secret seed.
-#[derive(Debug)]
-pub(crate) struct NonceSource {
-    seed: [u8; 32],
-    nonce_count: u64,
-    /// Stands for key ids of no valid secret: so exports that do not exist look like others.
-    decoy: Secret,
-}
-
-impl NonceSource {
-    pub(crate) fn new(seed: [u8; 32]) -> Self {
-        let decoy = Sha256::new().chain_update(b"lanefs decoy 1").chain_update(seed).finalize();
-        Self { seed, nonce_count: 0, decoy: Secret::new(decoy.into()) }
-    }
-
-    pub(crate) fn nonce(&mut self) -> Nonce {
-        self.nonce_count += 1;
-        let mut digest = Sha256::new();
-        digest.update(b"lanefs nonce 1");
-        digest.update(self.seed);
-        digest.update(self.nonce_count.to_le_bytes());
-        digest.finalize().into()
-    }
 }
 
 impl Lane {
@@ -102,7 +76,7 @@ impl Lane {
             (KeyNo::NONE, Secret::of_channel(&channel))
         } else {
             let export = self.exports.find(hello.export.0);
-            self.keys.wanted(&hello, export, &self.nonces.decoy)
+            self.keys.wanted(&hello, export, self.nonces.decoy())
         };
         let hello = bytes[HEADER_BYTES..].to_vec();
         if self.connections.handshake_count() >= limits.handshake_count_max {

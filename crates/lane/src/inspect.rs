@@ -5,7 +5,7 @@
 //! with its connection.
 
 use crate::Lane;
-use crate::outbox::Response;
+use crate::response::Response;
 use interface::{ConnId, Span, StoreAction, Turn};
 use wire::Status;
 

@@ -5,23 +5,24 @@ use crate::commit::Commit;
 use crate::config::Config;
 use crate::connections::{Connections, Progress, Sealed};
 use crate::containment::Containment;
-use crate::damage::{PATH_TICKET, Paths};
+use crate::damage::Paths;
 use crate::deadlock::Searches;
 use crate::destroy::Destroys;
 use crate::evictions::Evictions;
 use crate::export::Table;
 use crate::freeze::Freezing;
-use crate::handshake::NonceSource;
 use crate::keys::Keys;
 use crate::limits::{Limit, LimitLog};
 use crate::merge::Queues;
 use crate::non_resident::NonResident;
+use crate::nonces::NonceSource;
 use crate::peers::Peers;
 use crate::recovery::Recovery;
 use crate::restore::Restored;
 use crate::scratch::Scratch;
 use crate::sessions::Sessions;
 use crate::stats::Counters;
+use crate::ticket::{DATA_TICKET, PATH_TICKET, TICKET_TAG};
 use crate::token::Seal;
 use crate::txns::Txns;
 use crate::waiters::Waiters;
@@ -32,17 +33,6 @@ use interface::{
     StoreEvent, Turn,
 };
 use wire::{InodeNo, LaneId, Map, ProtocolError, SLOT_COUNT_MIN, ShardId, Transno};
-
-/// The bits of a ticket that name its owner.
-pub(crate) const TICKET_TAG: u64 = 0xff << 56;
-/// The data shards' tickets.
-const DATA_TICKET: u64 = 1 << 56;
-/// Queries of the space under the store.
-pub(crate) const SPACE_TICKET: u64 = 2 << 56;
-/// Queries of the resource usage.
-pub(crate) const USAGE_TICKET: u64 = 4 << 56;
-/// Log appends.
-pub(crate) const LOG_TICKET: u64 = 3 << 56;
 
 /// What a lane does on the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

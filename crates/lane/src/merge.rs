@@ -5,15 +5,13 @@
 //! found without a walk over all queues; every change of a queue goes through [`Queues::change`].
 
 use crate::config::Share;
-use crate::outbox::RequestHeader;
-use crate::recovery::Replay;
+use crate::request::Replay;
+use crate::request_header::RequestHeader;
+use crate::session::Key;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{ClientUuid, SessionId, ShardId, Transno};
-
-/// A session at a shard.
-pub(crate) type Key = (ShardId, SessionId);
 
 /// The replays of one session at one shard.
 #[derive(Debug)]

@@ -7,7 +7,9 @@
 //! Invariant: at most one read per unit is in flight.
 
 use crate::Lane;
-use crate::waiters::{Cause, SuspendedRequest, Waiter};
+use crate::request::SuspendedRequest;
+use crate::ticket::ROWS_TICKET;
+use crate::waiters::{Cause, Waiter};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -18,8 +20,6 @@ use interface::{Errno, LogLevel, Mono, Span, StoreAction, Ticket, Turn};
 use meta::Unit;
 use wire::{SessionId, ShardId, Transno, Wire};
 
-/// Tickets of the row reads.
-const ROWS_TICKET: u64 = 5 << 56;
 /// Units read for a request that retries stay resident for this long.
 const LINGER_MS: u64 = 100;
 /// A failed read is repeated after this long, as long as a replay needs it.
@@ -141,7 +141,7 @@ impl Lane {
         ticket: Ticket,
         result: Result<Span, Errno>,
     ) {
-        let number = ticket.0 & !crate::lane::TICKET_TAG;
+        let number = ticket.0 & !crate::ticket::TICKET_TAG;
         let Some((shard, unit)) = self.non_resident.readings.remove(&number) else { return };
         let key = (shard, unit.clone());
         if self.non_resident.wanted.remove(&key).unwrap_or_default() {

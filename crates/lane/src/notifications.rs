@@ -3,7 +3,7 @@
 //! an idle server stays idle.
 
 use crate::Lane;
-use crate::commit::SlotId;
+use crate::request_header::SlotId;
 use alloc::vec::Vec;
 use interface::{ConnId, NetAction, Turn};
 use wire::{CommitNotification, CommitRow, Header, List, Transno, Wire as _, Writer};

@@ -1,71 +1,15 @@
 //! Replies on their way out: at once, or all that depend on a batch together.
 
 use crate::Lane;
-use crate::commit::{DeferredReply, SlotId};
-use crate::session::{Done, State, Target};
+use crate::request_header::{RequestHeader, SlotId};
+use crate::response::{DeferredReply, Response, SlotReply};
+use crate::session::State;
 use alloc::vec::Vec;
-use interface::{Action, Bulk, ConnId, NetAction, Turn};
-use wire::{
-    Header, Op, Reply, ReplyParts, Request, SessionId, ShardId, Status, Transno, Xid, reply_flag,
-};
+use interface::{Action, ConnId, NetAction, Turn};
+use wire::{Header, Op, Reply, ReplyParts, SessionId, ShardId, Status, Transno, Xid, reply_flag};
 
 /// The delay of a resend after a refusal because of a long log.
 const RETRY_AFTER_MS: u32 = 20;
-
-/// The fields of a request that its reply repeats.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RequestHeader {
-    pub(crate) op: Op,
-    pub(crate) shard: ShardId,
-    pub(crate) slot: u16,
-    pub(crate) session: SessionId,
-    pub(crate) xid: Xid,
-    pub(crate) trace_id: u64,
-}
-
-impl From<&Request> for RequestHeader {
-    fn from(request: &Request) -> Self {
-        Self {
-            op: request.op,
-            shard: request.shard,
-            slot: request.slot,
-            session: request.session,
-            xid: request.xid,
-            trace_id: request.trace_id,
-        }
-    }
-}
-
-/// The contents of a reply.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Response<'a> {
-    pub(crate) status: Status,
-    pub(crate) transno: Transno,
-    pub(crate) committed: Transno,
-    pub(crate) flags: u16,
-    pub(crate) body: &'a [u8],
-    /// Redo token; may be empty.
-    pub(crate) token: &'a [u8],
-    pub(crate) bulk: Option<Bulk>,
-}
-
-/// The reply to a slot's request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SlotReply<'a> {
-    pub(crate) target: Target,
-    pub(crate) done: &'a Done,
-    pub(crate) flags: u16,
-    /// Redo token; may be empty.
-    pub(crate) token: &'a [u8],
-}
-
-impl<'a> Response<'a> {
-    /// The reply to a request that changed nothing.
-    pub(crate) const fn plain(status: Status, body: &'a [u8]) -> Self {
-        let (transno, committed) = (Transno(0), Transno(0));
-        Self { status, transno, committed, flags: 0, body, token: &[], bulk: None }
-    }
-}
 
 impl Lane {
     /// Sends a reply, if its connection is still open.

@@ -15,7 +15,7 @@ pub(crate) mod message;
 pub(crate) mod tagged;
 
 use crate::Lane;
-use crate::sizes::Sizing;
+use crate::request::Sizing;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;

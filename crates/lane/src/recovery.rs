@@ -12,31 +12,18 @@
 use crate::Lane;
 use crate::identity::is_other_boot;
 use crate::merge::Queues;
-use crate::outbox::{RequestHeader, Response};
+use crate::phase::Phase;
 use crate::reopens::Reopens;
-use crate::sizes::Sizing;
+use crate::request::{Replay, Sizing};
+use crate::request_header::RequestHeader;
+use crate::response::Response;
 use crate::waiters::Cause;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange, SessionRow};
-use interface::{Action, Bulk, ConnId, ContentsMac, LogLevel, Mono, ProtocolPoint, Turn, mac_of};
+use interface::{Action, ConnId, LogLevel, Mono, ProtocolPoint, Turn};
 use wire::{ClientUuid, InodeNo, Rule, SessionId, ShardId, Status, Transno};
-
-/// The phase of a recovery.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
-    /// Replays are accepted.
-    Replaying,
-    /// All replays were executed; clients reopen their open files.
-    Reopening,
-    /// The replayed changes are being made durable.
-    Flushing,
-    /// The evictions are being made durable.
-    Evicting,
-    /// Normal.
-    Over,
-}
 
 /// A client that recovery waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,24 +34,6 @@ pub(crate) struct AwaitedClient {
     left_count: usize,
     /// When a client reported that its host has rebooted.
     doubted_at: Option<Mono>,
-}
-
-/// A replay that has arrived.
-#[derive(Debug)]
-pub(crate) struct Replay {
-    pub(crate) conn: ConnId,
-    pub(crate) header: RequestHeader,
-    pub(crate) transno: Transno,
-    /// A [`wire::Replay`].
-    pub(crate) body: Vec<u8>,
-    pub(crate) bulk: Option<Bulk>,
-}
-
-impl Replay {
-    /// The MAC of the contents that came with it.
-    pub(crate) fn contents(&self) -> ContentsMac {
-        mac_of(self.bulk)
-    }
 }
 
 /// The state of the recovery.

@@ -5,8 +5,9 @@
 //! all replays; a client that is too late has lost its handles.
 
 use crate::config::Limits;
-use crate::outbox::RequestHeader;
-use crate::recovery::{Phase, Recovery};
+use crate::phase::Phase;
+use crate::recovery::Recovery;
+use crate::request_header::RequestHeader;
 use alloc::collections::{BTreeMap, BTreeSet};
 use interface::Mono;
 use wire::{ClientUuid, Request, SessionId, ShardId, Xid};

@@ -3,10 +3,11 @@
 //! that it found then are there again.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
 use crate::limits::Limit;
-use crate::outbox::{RequestHeader, Response};
-use crate::recovery::{Phase, Replay};
+use crate::phase::Phase;
+use crate::request::{ReceivedRequest, Replay};
+use crate::request_header::RequestHeader;
+use crate::response::Response;
 use crate::session::{Done, SlotTable, State};
 use alloc::format;
 use disk::{Change, ClientChange, Origin, Record};

@@ -11,7 +11,10 @@ use crate::keys::KeyNo;
 use alloc::vec::Vec;
 use disk::SessionRow;
 use interface::{ConnId, Mono, Party};
-use wire::{InodeNo, Op, ProtocolError, Status, Transno, Xid};
+use wire::{InodeNo, Op, ProtocolError, SessionId, ShardId, Status, Transno, Xid};
+
+/// Names a session at a shard.
+pub(crate) type Key = (ShardId, SessionId);
 
 /// The secret and the export of a session; if they change, it cannot be resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,8 @@
 //! The sessions of a lane, their slots at its shards, and the clients that they belong to.
 
-use crate::commit::SlotId;
 use crate::config::Limits;
-use crate::session::{Session, Slot, SlotTable};
+use crate::request_header::SlotId;
+use crate::session::{Key, Session, Slot, SlotTable};
 use alloc::vec::Vec;
 use clients::Clients;
 use disk::SessionRow;
@@ -13,9 +13,6 @@ use wire::{ClientUuid, SessionId, ShardId};
 
 mod clients;
 mod notifications;
-
-/// Names a session's slots at one shard.
-type Key = (ShardId, SessionId);
 
 /// All sessions of a lane.
 #[derive(Debug)]

@@ -6,9 +6,9 @@
 //! same, a quarter of all sessions is reserved for parties other than the largest holder.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
 use crate::export::Binding;
 use crate::limits::Limit;
+use crate::request::ReceivedRequest;
 use crate::session::Session;
 use alloc::format;
 use alloc::vec::Vec;

@@ -13,18 +13,11 @@
 
 use crate::Lane;
 use crate::peers::message::PeerBody;
+use crate::request::Sizing;
 use crate::waiters::{Cause, Waiter};
 use data::Token;
 use interface::Turn;
-use wire::{Contents, Created, InodeNo, Op, Rule, ShardId, Transno, Wire as _};
-
-/// A metadata shard's query for a file's size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Sizing {
-    pub(crate) inode: InodeNo,
-    /// The query's number, repeated in the reply.
-    pub(crate) number: u64,
-}
+use wire::{Contents, Created, Op, Rule, ShardId, Transno, Wire as _};
 
 impl Lane {
     /// The file that a request has just created, whose reply lies in [`crate::scratch::Scratch`], has no

@@ -1,7 +1,7 @@
 //! Counters of a lane, for `Op::Stats`.
 
 use crate::Lane;
-use crate::outbox::Response;
+use crate::response::Response;
 use crate::waiters::Waiting;
 use data::Token;
 use interface::{Ticket, Turn, Usage};
@@ -26,7 +26,7 @@ pub(crate) struct Counters {
 impl Lane {
     /// The runtime's counters have arrived: replies to [`wire::Op::Stats`].
     pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
-        let number = ticket.0 & !crate::lane::TICKET_TAG;
+        let number = ticket.0 & !crate::ticket::TICKET_TAG;
         let Some(Waiting { conn, header, .. }) = self.waiters.answers.take_request(Token(number))
         else {
             return;

@@ -22,15 +22,14 @@ mod resolve;
 pub(crate) use resolve::{InDoubt, Resolved};
 
 use crate::Lane;
-use crate::commit::SlotId;
 use crate::peers::message::PeerBody;
-use crate::waiters::{Cause, Waiter};
+use crate::request_header::SlotId;
+use crate::waiters::{Awaited, Cause, Waiter};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::TxnId;
 use interface::{Mono, Turn};
 pub(crate) use message::{TxnMessage, TxnMessageKind};
-use outcome::TimeOut;
 use wire::{ClientUuid, InodeNo, Op, ShardId, Transno, Wire, Xid};
 
 /// This lane's cross-shard transactions.
@@ -109,6 +108,15 @@ enum Step {
     Pausing,
 }
 
+/// What is due at a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum TimeOut {
+    /// A participant has heard nothing about what it has prepared.
+    Silence(ShardId, TxnId),
+    /// Participants have not prepared.
+    Prepare(TxnId),
+}
+
 /// A participant's part.
 #[derive(Debug, Default)]
 struct Part {
@@ -116,19 +124,6 @@ struct Part {
     prepared: Option<(Transno, Vec<u8>)>,
     /// The state found, until the changes that it shows are durable.
     found: Option<Vec<u8>>,
-}
-
-/// A step that depends on a batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Awaited {
-    /// A participant's found state.
-    Looked(ShardId, TxnId),
-    /// A participant's prepare.
-    Prepared(ShardId, TxnId),
-    /// The decision.
-    Decided(TxnId),
-    /// A part that was applied.
-    Done(ShardId, TxnId),
 }
 
 impl Txns {

@@ -7,11 +7,12 @@
 //! ```
 
 use crate::Lane;
-use crate::commit::{ChangeRecord, SlotId};
+use crate::commit::ChangeRecord;
 use crate::commit_dependency::Reason;
 use crate::config::Share;
-use crate::outbox::{RequestHeader, Response, SlotReply};
-use crate::recovery::Replay;
+use crate::request::Replay;
+use crate::request_header::{RequestHeader, SlotId};
+use crate::response::{Response, SlotReply};
 use crate::session::{Done, State};
 use crate::waiters::{Cause, Waiter, Waiting};
 use alloc::vec::Vec;

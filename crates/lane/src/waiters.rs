@@ -14,12 +14,11 @@ mod failed;
 mod suspended;
 
 pub(crate) use answers::{Answers, Waiting};
-pub(crate) use suspended::{ReceivedFrame, SuspendedRequest};
 
 use crate::acknowledgements::BatchNo;
-use crate::commit::{DeferredReply, SlotId};
-use crate::sizes::Sizing;
-use crate::txns::Awaited;
+use crate::request::{ReceivedFrame, Sizing, SuspendedRequest};
+use crate::request_header::SlotId;
+use crate::response::DeferredReply;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -105,6 +104,19 @@ pub(crate) enum Waiter {
     Suspended(Box<SuspendedRequest>),
     /// A request that was received, and not begun.
     Received(ReceivedFrame),
+}
+
+/// A step of a cross-shard transaction that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Awaited {
+    /// A participant's found state.
+    Looked(ShardId, TxnId),
+    /// A participant's prepare.
+    Prepared(ShardId, TxnId),
+    /// The decision.
+    Decided(TxnId),
+    /// A part that was applied.
+    Done(ShardId, TxnId),
 }
 
 /// Everything that waits in a lane.

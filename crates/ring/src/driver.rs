@@ -14,6 +14,7 @@ mod engine;
 mod epoll;
 mod files;
 mod notices;
+mod op;
 mod pool;
 mod sockets;
 mod uring;
@@ -26,217 +27,14 @@ pub(crate) use tests::skip;
 
 pub use choice::{DriverChoice, DriverFound, DriverKind};
 pub use engine::IoEngine;
+pub(crate) use op::{Completion, Kind, Offloaded, Op, Token, Wait, owned};
 
-use crate::number::usize_of;
 use crate::pin::usable_cores;
 use backend::Backend;
-use engine::EngineSide;
+use engine::side::EngineSide;
 use interface::Errno;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-
-/// The kind of an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Cancel,
-    Accept,
-    Wake,
-    Recv,
-    Send,
-    Writable,
-    Connect,
-    LogWrite,
-    LogReserve,
-    LogZero,
-    Job,
-    KernelReadable,
-    KernelEntry,
-    /// An engine's wakeup; never reaped.
-    EngineWakeup,
-}
-
-impl Kind {
-    const ALL: [Self; 14] = [
-        Self::Cancel,
-        Self::Accept,
-        Self::Wake,
-        Self::Recv,
-        Self::Send,
-        Self::Writable,
-        Self::Connect,
-        Self::LogWrite,
-        Self::LogReserve,
-        Self::LogZero,
-        Self::Job,
-        Self::KernelReadable,
-        Self::KernelEntry,
-        Self::EngineWakeup,
-    ];
-}
-
-/// Identifies an operation: its kind, and the index of its owner.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Token {
-    pub(crate) kind: Kind,
-    pub(crate) index: u32,
-}
-
-impl Token {
-    pub(crate) const fn new(kind: Kind, index: u32) -> Self {
-        Self { kind, index }
-    }
-
-    const fn pack(self) -> u64 {
-        ((self.kind as u64) << 32) | self.index as u64
-    }
-
-    fn unpack(packed: u64) -> Self {
-        let index = u32::try_from(packed & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-        Self { kind: Kind::ALL[usize_of(packed >> 32)], index }
-    }
-}
-
-/// An operation. Pointers: see [`Driver::queue`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Op {
-    AcceptMany {
-        listener: RawFd,
-    },
-    Connect {
-        socket: RawFd,
-        address: *const libc::sockaddr,
-        address_bytes: u32,
-    },
-    /// `whole`: complete only when all bytes have come (or the peer has ended). `discard`: bytes
-    /// are discarded, nothing is written.
-    Recv {
-        socket: RawFd,
-        at: *mut u8,
-        space_bytes: u32,
-        whole: bool,
-        discard: bool,
-    },
-    /// `at_once`: sent within the submitting call, or not at all. Its success is reported with the
-    /// next completions and ends no wait, so that a lane is not woken by its own replies; a short
-    /// count or EAGAIN for lack of space in the socket does end a wait.
-    Send {
-        socket: RawFd,
-        at: *const u8,
-        send_bytes: u32,
-        at_once: bool,
-    },
-    SendGathered {
-        socket: RawFd,
-        message: *const libc::msghdr,
-    },
-    /// Reads an eventfd's eight bytes once it was written to.
-    ReadEvent {
-        event: RawFd,
-        at: *mut u8,
-    },
-    /// Of a regular file. `direct`: the descriptor bypasses the page cache, so each attempt waits
-    /// for the disk. `cached`: reads only what is in the page cache; EAGAIN if nothing is, and
-    /// another error where the file system does not support this.
-    Read {
-        file: RawFd,
-        at: *mut u8,
-        read_bytes: u32,
-        offset: u64,
-        direct: bool,
-        cached: bool,
-    },
-    Write {
-        file: RawFd,
-        at: *const u8,
-        write_bytes: u32,
-        offset: u64,
-        direct: bool,
-    },
-    /// Durable when it completes; never done on the lane's thread.
-    WriteDurable {
-        file: RawFd,
-        at: *const u8,
-        write_bytes: u32,
-        offset: u64,
-    },
-    Sync {
-        file: RawFd,
-        data_only: bool,
-    },
-    /// The mode of fallocate(2).
-    Allocate {
-        file: RawFd,
-        offset: u64,
-        range_bytes: u64,
-        mode: i32,
-    },
-    Truncate {
-        file: RawFd,
-        size_bytes: u64,
-    },
-    Open {
-        dir: RawFd,
-        path: *const libc::c_char,
-        flags: i32,
-    },
-    MakeDir {
-        dir: RawFd,
-        path: *const libc::c_char,
-    },
-    Remove {
-        dir: RawFd,
-        path: *const libc::c_char,
-    },
-    /// Completes when the file is readable. Of several that wait for it, one is woken.
-    Readable {
-        file: RawFd,
-    },
-    /// Completes when the socket has send space again, or is broken.
-    Writable {
-        socket: RawFd,
-    },
-    /// FUSE over io_uring, with two iovecs.
-    Kernel {
-        file: RawFd,
-        command: u32,
-        iovecs: *const libc::iovec,
-        body: [u8; 24],
-    },
-    /// Cancels an operation on this file; that operation's completion has the result.
-    Cancel {
-        token: Token,
-        file: RawFd,
-    },
-}
-
-/// The result of an [`Op`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Completion {
-    pub(crate) token: Token,
-    pub(crate) result: Result<u32, Errno>,
-    /// The operation continues and completes again.
-    pub(crate) more: bool,
-}
-
-/// How long a turn may wait for a completion.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
-    /// Not at all.
-    No,
-    /// At most this long.
-    Ns(u64),
-    /// For ever.
-    Ever,
-}
-
-/// Statistics of object reads and writes, as far as this process knows them.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Offloaded {
-    /// Operations that ran on another thread.
-    pub(crate) offloaded_count: u64,
-    /// Threads started for them.
-    pub(crate) thread_count: u64,
-}
+use std::os::fd::RawFd;
 
 /// A lane's driver.
 pub(crate) struct Driver {
@@ -378,18 +176,4 @@ impl Driver {
         let engine_quiet = self.engine.as_mut().is_none_or(EngineSide::end);
         self.backend.quiesce() && engine_quiet
     }
-}
-
-/// Drops a completion, and closes the connection that it may have brought.
-fn drop_completion(completion: Completion) {
-    if let (Kind::Accept, Ok(socket)) = (completion.token.kind, completion.result) {
-        drop(owned(socket));
-    }
-}
-
-/// Owns the descriptor that an accept or open has just returned.
-pub(crate) fn owned(file: u32) -> OwnedFd {
-    let Ok(file) = i32::try_from(file) else { panic!("{file} is no descriptor") };
-    // SAFETY: the kernel has just made it for this driver, which is its only owner.
-    unsafe { OwnedFd::from_raw_fd(file) }
 }

@@ -1,8 +1,8 @@
 //! `CancelLock`: cancels a wait for a lock.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
 use crate::file_locks::decoded;
+use crate::request::ReceivedRequest;
 use interface::Turn;
 use wire::{CancelLock, HEADER_BYTES, LockCancelled, ProtocolError, Wire};
 

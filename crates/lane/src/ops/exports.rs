@@ -1,9 +1,10 @@
 //! `Exports`: lists the exports.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
-use crate::outbox::{RequestHeader, Response};
+use crate::request::ReceivedRequest;
+use crate::request_header::RequestHeader;
+use crate::response::Response;
 use alloc::vec::Vec;
 use interface::Turn;
 use wire::{ProtocolError, Status};

@@ -1,8 +1,9 @@
 //! `Freeze`: begins, prolongs or ends a freeze.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
-use crate::outbox::{RequestHeader, Response};
+use crate::request::ReceivedRequest;
+use crate::request_header::RequestHeader;
+use crate::response::Response;
 use interface::Turn;
 use wire::{FREEZE_MS_MAX, Freeze, Frozen, HEADER_BYTES, ProtocolError, Status, Wire};
 

@@ -1,8 +1,8 @@
 //! `GetLock`: the first lock that conflicts with one.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
 use crate::file_locks::decoded;
+use crate::request::ReceivedRequest;
 use interface::Turn;
 use wire::{GetLock, HEADER_BYTES, LockFound, ProtocolError, Wire};
 

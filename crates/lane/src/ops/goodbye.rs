@@ -2,8 +2,8 @@
 
 use crate::Lane;
 use crate::commit_dependency::{CommitDependency, Reason};
-use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
+use crate::request::ReceivedRequest;
 use alloc::vec::Vec;
 use interface::Turn;
 use wire::{ProtocolError, Status};

@@ -1,8 +1,9 @@
 //! `Inspect`: checks, dumps or copies the store, in another process on the server's host.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
-use crate::outbox::{RequestHeader, Response};
+use crate::request::ReceivedRequest;
+use crate::request_header::RequestHeader;
+use crate::response::Response;
 use interface::{StoreAction, Turn};
 use wire::{HEADER_BYTES, Inspect, ProtocolError, Status, Wire};
 

@@ -18,7 +18,7 @@ mod stats;
 mod sync;
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
+use crate::request::ReceivedRequest;
 use interface::Turn;
 use wire::{HEADER_BYTES, Op, ProtocolError};
 

@@ -1,8 +1,8 @@
 //! `Ping`: shows that the server is alive.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
+use crate::request::ReceivedRequest;
 use interface::Turn;
 use wire::ProtocolError;
 

@@ -2,8 +2,8 @@
 //! it.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
 use crate::file_locks::decoded;
+use crate::request::ReceivedRequest;
 use interface::Turn;
 use wire::{HEADER_BYTES, ProtocolError, Relock, Status};
 

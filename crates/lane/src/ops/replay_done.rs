@@ -1,9 +1,9 @@
 //! `ReplayDone`: a client lane has sent all its replays for a shard.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
-use crate::outbox::RequestHeader;
-use crate::recovery::Phase;
+use crate::phase::Phase;
+use crate::request::ReceivedRequest;
+use crate::request_header::RequestHeader;
 use crate::session::SlotTable;
 use interface::Turn;
 use wire::{HEADER_BYTES, ProtocolError, ReplayDone, Wire};

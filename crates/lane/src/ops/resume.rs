@@ -2,8 +2,9 @@
 //! shard.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
-use crate::outbox::{RequestHeader, Response};
+use crate::request::ReceivedRequest;
+use crate::request_header::RequestHeader;
+use crate::response::Response;
 use interface::Turn;
 use wire::{HEADER_BYTES, ProtocolError, Resume, Resumed, Status, Wire, Writer};
 

@@ -2,8 +2,9 @@
 
 use crate::Lane;
 use crate::commit_dependency::{CommitDependency, Reason};
-use crate::dispatch::ReceivedRequest;
-use crate::outbox::{RequestHeader, Response};
+use crate::request::ReceivedRequest;
+use crate::request_header::RequestHeader;
+use crate::response::Response;
 use alloc::vec::Vec;
 use interface::Turn;
 use wire::{HEADER_BYTES, ProtocolError, SetExport, ShardId, Status, Wire, request_flag};

@@ -1,9 +1,9 @@
 //! `SetLock`: locks or unlocks a range of a file, or begins to wait for it.
 
 use crate::Lane;
-use crate::deadlock::Search;
-use crate::dispatch::ReceivedRequest;
 use crate::file_locks::decoded;
+use crate::peers::message::Search;
+use crate::request::ReceivedRequest;
 use alloc::vec::Vec;
 use interface::Turn;
 use meta::{LockCaller, LockOwner};

@@ -1,8 +1,8 @@
 //! `Statfs`: the space of the file system, which the runtime reports first.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
-use crate::outbox::Response;
+use crate::request::ReceivedRequest;
+use crate::response::Response;
 use crate::waiters::Waiting;
 use data::Token;
 use interface::{Errno, StoreAction, StoreSpace, Ticket, Turn};
@@ -19,7 +19,7 @@ pub(crate) fn execute(
     let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     wire::Statfs::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
     let Token(number) = lane.wait(received);
-    turn.act(StoreAction::Space { ticket: Ticket(crate::lane::SPACE_TICKET | number) });
+    turn.act(StoreAction::Space { ticket: Ticket(crate::ticket::SPACE_TICKET | number) });
     Ok(())
 }
 
@@ -31,7 +31,7 @@ impl Lane {
         ticket: Ticket,
         result: Result<StoreSpace, Errno>,
     ) {
-        let number = ticket.0 & !crate::lane::TICKET_TAG;
+        let number = ticket.0 & !crate::ticket::TICKET_TAG;
         let Some(Waiting { conn, header, .. }) = self.waiters.answers.take_request(Token(number))
         else {
             return;

@@ -1,8 +1,8 @@
 //! `Stats`: the counters of this lane, with those that the runtime reports first.
 
 use crate::Lane;
-use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
+use crate::request::ReceivedRequest;
 use data::Token;
 use interface::{Action, Ticket, Turn};
 use wire::ProtocolError;
@@ -14,6 +14,6 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     no_body(turn, received)?;
     let Token(number) = lane.wait(received);
-    turn.act(Action::Usage { ticket: Ticket(crate::lane::USAGE_TICKET | number) });
+    turn.act(Action::Usage { ticket: Ticket(crate::ticket::USAGE_TICKET | number) });
     Ok(())
 }

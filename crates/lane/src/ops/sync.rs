@@ -1,11 +1,11 @@
 //! `Sync`: answered when everything that a shard has executed or received is durable.
 
 use crate::Lane;
-use crate::commit::DeferredReply;
 use crate::commit_dependency::{CommitDependency, Reason};
-use crate::dispatch::ReceivedRequest;
 use crate::ops::no_body;
-use crate::outbox::{RequestHeader, Response};
+use crate::request::ReceivedRequest;
+use crate::request_header::RequestHeader;
+use crate::response::{DeferredReply, Response};
 use crate::waiters::Waiter;
 use alloc::vec::Vec;
 use interface::Turn;

@@ -3,12 +3,12 @@
 
 use super::containment::ContainmentMessage;
 use super::tagged::tagged;
-use crate::deadlock::{Owner, Search};
 use crate::txns::TxnMessage;
 use disk::{Change, ExportChange};
+use meta::LockOwner;
 use wire::{
-    ClientUuid, Contents, DecodeError, InodeNo, List, PrivilegedBits, ProtocolError, Reader,
-    ShardId, Term, Wire, Writer,
+    ClientUuid, Contents, DecodeError, InodeNo, LaneId, List, PrivilegedBits, ProtocolError,
+    Reader, ShardId, Term, Wire, Writer,
 };
 
 /// Who sends a message to whom, and its place in the channel between their lanes.
@@ -168,5 +168,56 @@ impl<'a> Wire<'a> for ExportDefinition<'a> {
             return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
         };
         Ok(Self(change))
+    }
+}
+
+/// A search: the wait that it started from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Search {
+    /// The lane of the wait.
+    pub(crate) lane: LaneId,
+    pub(crate) inode: InodeNo,
+    pub(crate) owner: LockOwner,
+    pub(crate) wait_id: u64,
+    pub(crate) since_ns: u64,
+    /// It is the second search for the same cycle.
+    pub(crate) is_certain: bool,
+}
+
+impl Wire<'_> for Search {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.lane);
+        to.write(&self.inode);
+        to.write(&self.owner.client);
+        to.write(&self.owner.owner);
+        to.write(&self.wait_id);
+        to.write(&self.since_ns);
+        to.write(&self.is_certain);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            lane: from.read()?,
+            inode: from.read()?,
+            owner: LockOwner { client: from.read()?, owner: from.read()? },
+            wait_id: from.read()?,
+            since_ns: from.read()?,
+            is_certain: from.read()?,
+        })
+    }
+}
+
+/// A [`LockOwner`] in a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner(pub(crate) LockOwner);
+
+impl Wire<'_> for Owner {
+    fn encode(&self, to: &mut Writer<'_>) {
+        to.write(&self.0.client);
+        to.write(&self.0.owner);
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (client, owner): (ClientUuid, u64) = (from.read()?, from.read()?);
+        Ok(Self(LockOwner { client, owner }))
     }
 }

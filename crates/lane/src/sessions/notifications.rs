@@ -1,6 +1,7 @@
 //! Which sessions are due a commit notification.
 
-use super::{Key, Sessions};
+use super::Sessions;
+use crate::session::Key;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono};

@@ -1,9 +1,10 @@
 //! Replays are executed in the protocol's order, however they are distributed over sessions.
 
 use crate::Share;
-use crate::merge::{Key, Queues};
-use crate::outbox::RequestHeader;
-use crate::recovery::Replay;
+use crate::merge::Queues;
+use crate::request::Replay;
+use crate::request_header::RequestHeader;
+use crate::session::Key;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use fastrand::Rng;

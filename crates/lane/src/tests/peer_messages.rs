@@ -1,8 +1,9 @@
 //! The messages between lanes: their bytes, and what does not decode.
 
-use crate::deadlock::{Owner, Search};
 use crate::peers::containment::{ContainmentMessage, ContainmentQuery, Use};
-use crate::peers::message::{Bits, Envelope, ExportDefinition, PeerBody, PeerMessage};
+use crate::peers::message::{
+    Bits, Envelope, ExportDefinition, Owner, PeerBody, PeerMessage, Search,
+};
 use crate::test_server::TestServer;
 use crate::txns::{TxnMessage, TxnMessageKind};
 use alloc::string::{String, ToString};

@@ -2,16 +2,16 @@
 //! prepare, decides.
 
 use super::message::{TxnMessage, TxnMessageKind};
-use super::outcome::TimeOut;
-use super::{Awaited, Running, Step};
+use super::{Running, Step, TimeOut};
 use crate::Lane;
 use crate::acknowledgements::BatchNo;
-use crate::commit::{ChangeRecord, SlotId};
+use crate::commit::ChangeRecord;
 use crate::config::Share;
-use crate::dispatch::ReceivedRequest;
 use crate::last_writer::LastWriter;
+use crate::request::ReceivedRequest;
+use crate::request_header::SlotId;
 use crate::session::{Done, State, Target};
-use crate::waiters::{Cause, Waiter};
+use crate::waiters::{Awaited, Cause, Waiter};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};

@@ -2,7 +2,7 @@
 //! coordinator gives up a Prepare phase that lasts too long.
 
 use super::message::{TxnMessage, TxnMessageKind};
-use super::{Step, Txns};
+use super::{Step, TimeOut, Txns};
 use crate::Lane;
 use disk::TxnId;
 use interface::{Mono, Turn};
@@ -12,15 +12,6 @@ use wire::ShardId;
 const SILENCE_MS_MAX: u64 = 1000;
 /// The longest Prepare phase.
 const PREPARE_MS_MAX: u64 = 3000;
-
-/// What is due at a time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum TimeOut {
-    /// A participant has heard nothing about what it has prepared.
-    Silence(ShardId, TxnId),
-    /// Participants have not prepared.
-    Prepare(TxnId),
-}
 
 impl Txns {
     fn begin_time_out(&mut self, at: Mono, time_out: TimeOut) {

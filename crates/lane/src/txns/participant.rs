@@ -1,10 +1,9 @@
 //! The participant's side: locks, prepares durably, and applies the coordinator's decision.
 
 use super::message::{TxnMessage, TxnMessageKind};
-use super::outcome::TimeOut;
-use super::{Awaited, Part};
+use super::{Part, TimeOut};
 use crate::Lane;
-use crate::waiters::{Cause, Waiter};
+use crate::waiters::{Awaited, Cause, Waiter};
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
 use interface::{Action, ProtocolPoint, Turn};

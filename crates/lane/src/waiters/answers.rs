@@ -1,9 +1,8 @@
 //! What the data shards and the runtime will answer, by token: requests, with the log space that is
 //! reserved for their records, replays of writes, and sizes for metadata shards.
 
-use crate::outbox::RequestHeader;
-use crate::recovery::Replay;
-use crate::sizes::Sizing;
+use crate::request::{Replay, Sizing};
+use crate::request_header::RequestHeader;
 use data::Token;
 use hashbrown::HashMap;
 use interface::{ConnId, ContentsMac, Seed};

@@ -1,9 +1,10 @@
 //! Waiters behind a failed log: their cause never ends, so they fail.
 
-use super::{Cause, SuspendedRequest, Waiter};
+use super::{Cause, Waiter};
 use crate::Lane;
-use crate::commit::SlotId;
-use crate::outbox::{RequestHeader, Response};
+use crate::request::SuspendedRequest;
+use crate::request_header::{RequestHeader, SlotId};
+use crate::response::Response;
 use disk::TxnId;
 use interface::Turn;
 use wire::{Header, Request, Retry, ShardId, Status};

@@ -4,35 +4,15 @@
 
 use super::{Cause, Waiter};
 use crate::Lane;
-use crate::commit::DeferredReply;
 use crate::config::Share;
-use crate::connections::Open;
-use crate::dispatch::ReceivedRequest;
-use crate::outbox::{RequestHeader, Response};
+use crate::request::{ReceivedFrame, ReceivedRequest, SuspendedRequest};
+use crate::request_header::RequestHeader;
+use crate::response::{DeferredReply, Response};
 use crate::session::{State, Target};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use interface::{Action, Bulk, ConnId, Turn};
-use meta::Unit;
+use interface::{Action, ConnId, Turn};
 use wire::{Header, Request, Retry, Status};
-
-/// A suspended request.
-#[derive(Clone, Debug)]
-pub(crate) struct SuspendedRequest {
-    pub(super) conn: ConnId,
-    open: Open,
-    pub(super) frame: Vec<u8>,
-    /// The units that must stay resident for it.
-    pub(crate) pins: Vec<Unit>,
-}
-
-/// A request that was received, and not begun.
-#[derive(Debug)]
-pub(crate) struct ReceivedFrame {
-    pub(super) conn: ConnId,
-    pub(super) frame: Vec<u8>,
-    pub(super) bulk: Option<Bulk>,
-}
 
 impl Lane {
     /// Suspends a received request before anything of it is executed; it is outstanding meanwhile.

@@ -1,10 +1,10 @@
 //! Order, ranges, cancellation and urgency of waiters.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
 
-use super::{Cause, ReceivedFrame, Waiter, Waiters};
+use super::{Cause, Waiter, Waiters};
 use crate::acknowledgements::BatchNo;
-use crate::commit::SlotId;
-use crate::sizes::Sizing;
+use crate::request::{ReceivedFrame, Sizing};
+use crate::request_header::SlotId;
 use alloc::vec::Vec;
 use interface::{BufId, Bulk, ConnId, NO_MAC, Seed};
 use wire::{Contents, InodeNo, SessionId, ShardId, Transno};

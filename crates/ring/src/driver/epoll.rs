@@ -11,9 +11,10 @@
 //! completes a bounded number of ready operations.
 
 use super::files::{self, last_errno};
+use super::op::drop_completion;
 use super::pool::Pool;
 use super::watch::{Side, Waiting, Watches, cancelled, file_of};
-use super::{Completion, Kind, Op, Token, Wait, drop_completion, sockets};
+use super::{Completion, Kind, Op, Token, Wait, sockets};
 use interface::Errno;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};

@@ -2,7 +2,8 @@
 //!
 //! Invariants: those of [`super`]; the kernel has the addresses, so the memory does not move.
 
-use super::{Completion, Kind, Op, Token, Wait, drop_completion};
+use super::op::drop_completion;
+use super::{Completion, Kind, Op, Token, Wait};
 use crate::number::{errno_from_raw, u32_of, u64_of};
 use interface::Errno;
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};

@@ -10,7 +10,8 @@
 use super::super::files;
 use super::super::notices::Notices;
 use super::super::pool::END;
-use super::{Engine, Offloaded, Op, Token, Wakeup, Work};
+use super::{Engine, Offloaded, Token, Wakeup, Work};
+use crate::driver::Op;
 use crate::number::{errno_from_raw, u32_of, u64_of, usize_of};
 use crate::pin::{may_run_on, usable_cores};
 use interface::Errno;

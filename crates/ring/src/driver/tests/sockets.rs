@@ -5,7 +5,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd as _, IntoRawFd as _};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 const ACCEPT: Token = Token::new(Kind::Accept, 0);

@@ -1,0 +1,64 @@
+//! Requests within a lane: received, suspended, and replays.
+
+use crate::connections::Open;
+use crate::request_header::RequestHeader;
+use alloc::vec::Vec;
+use interface::{Bulk, ConnId, ContentsMac, Span, mac_of};
+use meta::Unit;
+use wire::{InodeNo, Request, Status, Transno};
+
+/// A request with its connection, frame and bulk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceivedRequest<'a> {
+    pub(crate) conn: ConnId,
+    pub(crate) open: Open,
+    pub(crate) request: &'a Request,
+    pub(crate) frame: Span,
+    pub(crate) bulk: Option<Bulk>,
+    /// Why its client may not execute it, if so.
+    pub(crate) denied: Option<Status>,
+}
+
+/// A suspended request.
+#[derive(Clone, Debug)]
+pub(crate) struct SuspendedRequest {
+    pub(crate) conn: ConnId,
+    pub(crate) open: Open,
+    pub(crate) frame: Vec<u8>,
+    /// The units that must stay resident for it.
+    pub(crate) pins: Vec<Unit>,
+}
+
+/// A request that was received, and not begun.
+#[derive(Debug)]
+pub(crate) struct ReceivedFrame {
+    pub(crate) conn: ConnId,
+    pub(crate) frame: Vec<u8>,
+    pub(crate) bulk: Option<Bulk>,
+}
+
+/// A replay that has arrived.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    pub(crate) conn: ConnId,
+    pub(crate) header: RequestHeader,
+    pub(crate) transno: Transno,
+    /// A [`wire::Replay`].
+    pub(crate) body: Vec<u8>,
+    pub(crate) bulk: Option<Bulk>,
+}
+
+impl Replay {
+    /// The MAC of the contents that came with it.
+    pub(crate) fn contents(&self) -> ContentsMac {
+        mac_of(self.bulk)
+    }
+}
+
+/// A metadata shard's query for a file's size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sizing {
+    pub(crate) inode: InodeNo,
+    /// The query's number, repeated in the reply.
+    pub(crate) number: u64,
+}

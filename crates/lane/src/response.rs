@@ -1,0 +1,48 @@
+//! Replies before they are encoded.
+
+use crate::request_header::RequestHeader;
+use crate::session::{Done, Target};
+use alloc::vec::Vec;
+use interface::{Bulk, ConnId};
+use wire::{Status, Transno};
+
+/// The contents of a reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Response<'a> {
+    pub(crate) status: Status,
+    pub(crate) transno: Transno,
+    pub(crate) committed: Transno,
+    pub(crate) flags: u16,
+    pub(crate) body: &'a [u8],
+    /// Redo token; may be empty.
+    pub(crate) token: &'a [u8],
+    pub(crate) bulk: Option<Bulk>,
+}
+
+/// The reply to a slot's request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotReply<'a> {
+    pub(crate) target: Target,
+    pub(crate) done: &'a Done,
+    pub(crate) flags: u16,
+    /// Redo token; may be empty.
+    pub(crate) token: &'a [u8],
+}
+
+impl<'a> Response<'a> {
+    /// The reply to a request that changed nothing.
+    pub(crate) const fn plain(status: Status, body: &'a [u8]) -> Self {
+        let (transno, committed) = (Transno(0), Transno(0));
+        Self { status, transno, committed, flags: 0, body, token: &[], bulk: None }
+    }
+}
+
+/// A deferred reply without a slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DeferredReply {
+    pub(crate) conn: ConnId,
+    pub(crate) header: RequestHeader,
+    pub(crate) status: Status,
+    pub(crate) body: Vec<u8>,
+    pub(crate) bulk: Option<Bulk>,
+}
