@@ -395,12 +395,18 @@ impl Conns {
         if !ready {
             return;
         }
+        let pause_bytes = self.limits.conn_out_bytes_pause;
         let conn = self.conn(index);
-        // The completion of a closing connection's last send must end the wait.
-        let at_once = !conn.socket_full && conn.is_open();
+        // The completion must end the wait where more than memory depends on it: the close of the
+        // connection, or its next receive.
+        let at_once =
+            !conn.socket_full && conn.is_open() && conn.outbox.unsent_bytes() < pause_bytes;
         if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut io.pool) {
             conn.send_armed = true;
-            conn.sends_at_once = matches!(op, Op::Send { at_once: true, .. });
+            conn.sends_at_once = matches!(
+                op,
+                Op::Send { at_once: true, .. } | Op::SendGathered { at_once: true, .. }
+            );
             io.counters.send_count += 1;
             // SAFETY: the outbox keeps bytes, buffers and message in place until `sent`, the
             // connection keeps socket and outbox until nothing is armed.

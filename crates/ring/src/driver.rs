@@ -105,6 +105,11 @@ impl Driver {
         self.backend.has_completions()
     }
 
+    /// Whether sends at once were queued, whose success would end no wait.
+    pub(crate) fn has_sends_at_once(&self) -> bool {
+        self.backend.has_sends_at_once()
+    }
+
     /// Queues an operation; the next [`Self::enter`] submits it.
     ///
     /// # Safety

@@ -7,7 +7,8 @@ use interface::CloseReason;
 use wire::{HEADER_BYTES, Lengths, ProtocolError};
 
 /// Receive space of a connection before its first frame.
-const SPACE_BYTES_MIN: usize = 4096;
+/// A frame with a bulk of one page fits, so that it is received at once.
+const SPACE_BYTES_MIN: usize = 4096 + 256;
 /// Receive space that a busy connection retains.
 const SPACE_BYTES_RETAINED: usize = 64 * 1024;
 

@@ -221,6 +221,12 @@ impl Kernel {
         }
     }
 
+    /// Whether a request waits for a buffer, or a reply until its entry's data are released.
+    pub(crate) fn waits_for_memory(&self) -> bool {
+        self.classic.as_ref().is_some_and(Classic::is_starved)
+            || self.queues.as_ref().is_some_and(Queues::is_late)
+    }
+
     /// Sends replies that waited until their entry's data were released.
     pub(crate) fn flush(&mut self, freed: bool, io: &mut IoContext) {
         if let Some(classic) = self.classic.as_mut().filter(|_| freed) {

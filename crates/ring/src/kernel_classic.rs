@@ -108,6 +108,10 @@ impl Classic {
         self.readable && !self.starved
     }
 
+    pub(crate) const fn is_starved(&self) -> bool {
+        self.starved
+    }
+
     /// Buffers were released.
     pub(crate) const fn feed(&mut self) {
         self.starved = false;

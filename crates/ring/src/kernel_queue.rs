@@ -199,6 +199,11 @@ impl Queues {
         self.fetch(index, COMMAND_COMMIT_AND_FETCH, commit_id, io);
     }
 
+    /// Whether replies wait until their entries are no longer referenced.
+    pub(crate) const fn is_late(&self) -> bool {
+        self.late_count > 0
+    }
+
     /// Commits replies whose entries are no longer referenced.
     pub(crate) fn flush(&mut self, io: &mut IoContext) {
         if self.late_count == 0 {

@@ -20,6 +20,9 @@ use wire::Header;
 
 /// Pieces gathered into one call; the kernel accepts 1024.
 const IOVEC_COUNT_MAX: usize = 512;
+/// The most bytes of a gathered send at once: its buffers are released only in the next turn, which
+/// an idle lane takes when its next event comes.
+const AT_ONCE_BYTES_MAX: usize = 128 * 1024;
 
 /// The next direct system call of the lane.
 pub(crate) enum Own<'a> {
@@ -102,8 +105,8 @@ impl Outbox {
     }
 
     /// The next send through the driver, if any; all of it is in memory, because [`Self::next_own`]
-    /// was called before. None may be in flight. `at_once`: small frames are sent within the
-    /// submitting call or not at all.
+    /// was called before. None may be in flight. `at_once`: what is small is sent within the
+    /// submitting call, as far as the socket has space.
     pub(crate) fn next(&mut self, socket: RawFd, at_once: bool, pool: &mut Pool) -> Option<Op> {
         if !self.begin_wave(pool) {
             return None;
@@ -117,8 +120,11 @@ impl Outbox {
             return Some(Op::Send { socket, at: piece.as_ptr(), send_bytes, at_once });
         }
         let piece_count = rest.len();
-        let (header, _) = self.gather(piece_count, usize::MAX, pool);
-        Some(Op::SendGathered { socket, message: &raw const *header })
+        let at_once = at_once && piece_count <= IOVEC_COUNT_MAX && !self.has_more();
+        let (header, message_bytes) = self.gather(piece_count, usize::MAX, pool);
+        let message = &raw const *header;
+        let at_once = at_once && message_bytes <= AT_ONCE_BYTES_MAX;
+        Some(Op::SendGathered { socket, message, send_bytes: u32_of(message_bytes), at_once })
     }
 
     /// The next direct system call, for about `bytes_max` bytes; `None` if no file ranges are left.
@@ -330,6 +336,30 @@ mod tests {
         assert!(matches!(outbox.next(0, true, &mut pool), Some(Op::Send { at_once: false, .. })));
         outbox.sent(3);
         assert!(matches!(outbox.next(0, true, &mut pool), Some(Op::Send { at_once: true, .. })));
+    }
+
+    #[test]
+    fn small_bulk_is_sent_at_once_and_large_bulk_is_not() {
+        for (bulk_bytes, expected) in [(4096, true), (1 << 20, false)] {
+            let mut pool = Pool::new(2 << 20);
+            let buf = pool.take(1 << 20).unwrap();
+            let bulk = Bulk { buf, start: 0, bulk_bytes, crc32c: None, mac: NO_MAC };
+            let mut outbox = Outbox::default();
+            outbox.push(b"frame", Some(bulk), &mut pool);
+            let Some(Op::SendGathered { send_bytes, at_once, .. }) =
+                outbox.next(0, true, &mut pool)
+            else {
+                panic!("a gathered send")
+            };
+            assert_eq!((send_bytes, at_once), (bulk_bytes + 5, expected));
+            outbox.push(b"more", None, &mut pool);
+            let Some(Op::SendGathered { at_once, .. }) = outbox.next(0, true, &mut pool) else {
+                panic!("a gathered send")
+            };
+            assert!(!at_once, "more bytes wait behind it");
+            outbox.clear(&mut pool);
+            pool.release(buf);
+        }
     }
 
     #[test]

@@ -411,7 +411,7 @@ impl Parts {
             || self.conns.is_ready()
             || !self.relayed_waiting.is_empty()
             || self.conns.is_discharged()
-            || (self.io.pool.is_freed() && self.is_starved())
+            || (self.may_free() && self.waits_for_memory())
             || self.kernel.as_ref().is_some_and(Kernel::is_ready);
         if busy {
             return Wait::No;
@@ -432,6 +432,16 @@ impl Parts {
                 wait_ns => Wait::Ns(wait_ns),
             },
         }
+    }
+
+    /// Whether buffers were released, or are when the success of sends is known that end no wait.
+    fn may_free(&self) -> bool {
+        self.io.pool.is_freed() || self.io.driver.has_sends_at_once()
+    }
+
+    /// Whether anything waits for a buffer, or until one is no longer referenced.
+    fn waits_for_memory(&self) -> bool {
+        self.is_starved() || self.kernel.as_ref().is_some_and(Kernel::waits_for_memory)
     }
 
     /// Whether a connection or job waits for a buffer.

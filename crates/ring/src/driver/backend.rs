@@ -91,6 +91,14 @@ impl Backend {
         }
     }
 
+    /// Whether sends at once were queued.
+    pub(super) fn has_sends_at_once(&self) -> bool {
+        match self {
+            Self::Uring(uring) => uring.has_sends_at_once(),
+            Self::Epoll(epoll) => epoll.has_sends_at_once(),
+        }
+    }
+
     /// Queues an operation; it leaves with the next [`Self::enter`].
     ///
     /// # Safety

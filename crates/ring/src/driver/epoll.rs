@@ -96,6 +96,10 @@ impl Epoll {
         !self.done.is_empty()
     }
 
+    pub(super) fn has_sends_at_once(&self) -> bool {
+        self.fresh.iter().any(|(_, op)| op.at_once_bytes().is_some())
+    }
+
     /// # Safety
     /// As `Driver::queue`.
     pub(super) unsafe fn queue(&mut self, token: Token, op: Op) {
@@ -181,10 +185,10 @@ impl Epoll {
                     None => self.watches.wait(socket, Side::Writer, waiting),
                 }
             }
-            Op::Send { at_once: true, send_bytes, .. } => self.send_at_once(waiting, send_bytes),
-            Op::Send { socket, .. } | Op::SendGathered { socket, .. } => {
-                self.attempt(socket, Side::Writer, waiting, true);
-            }
+            Op::Send { socket, .. } | Op::SendGathered { socket, .. } => match op.at_once_bytes() {
+                Some(send_bytes) => self.send_at_once(waiting, send_bytes),
+                None => self.attempt(socket, Side::Writer, waiting, true),
+            },
             Op::Read { .. } | Op::Write { .. } => self.move_bytes(token, op),
             Op::WriteDurable { .. }
             | Op::Sync { .. }

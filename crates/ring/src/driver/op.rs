@@ -85,18 +85,21 @@ pub(crate) enum Op {
         whole: bool,
         discard: bool,
     },
-    /// `at_once`: sent within the submitting call, or not at all. Its success is reported with the
-    /// next completions and ends no wait, so that a lane is not woken by its own replies; a short
-    /// count or EAGAIN for lack of space in the socket does end a wait.
+    /// `at_once`: sent within the submitting call, as far as the socket has space. Its success is
+    /// reported with the next completions and ends no wait, so that a lane is not woken by its own
+    /// replies; a short count or EAGAIN for lack of space in the socket does end a wait.
     Send {
         socket: RawFd,
         at: *const u8,
         send_bytes: u32,
         at_once: bool,
     },
+    /// `send_bytes`: of all pieces.
     SendGathered {
         socket: RawFd,
         message: *const libc::msghdr,
+        send_bytes: u32,
+        at_once: bool,
     },
     /// Reads an eventfd's eight bytes once it was written to.
     ReadEvent {
@@ -176,6 +179,19 @@ pub(crate) enum Op {
         token: Token,
         file: RawFd,
     },
+}
+
+impl Op {
+    /// The bytes of a send at once, whose success ends no wait.
+    pub(super) const fn at_once_bytes(self) -> Option<u32> {
+        if let Self::Send { send_bytes, at_once: true, .. }
+        | Self::SendGathered { send_bytes, at_once: true, .. } = self
+        {
+            Some(send_bytes)
+        } else {
+            None
+        }
+    }
 }
 
 /// The result of an [`Op`].

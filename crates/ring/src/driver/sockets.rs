@@ -54,12 +54,8 @@ fn wanted_bytes(waiting: &Waiting) -> Option<usize> {
     if let Op::Send { send_bytes, at_once: false, .. } = waiting.op {
         return Some(send_bytes as usize);
     }
-    let Op::SendGathered { message, .. } = waiting.op else { return None };
-    // SAFETY: the message stays in place until the completion.
-    let message = unsafe { &*message };
-    // SAFETY: so do its pieces.
-    let pieces = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
-    Some(pieces.iter().map(|piece| piece.iov_len).sum())
+    let Op::SendGathered { send_bytes, at_once: false, .. } = waiting.op else { return None };
+    Some(send_bytes as usize)
 }
 
 /// # Safety
@@ -82,7 +78,7 @@ unsafe fn attempt_once(waiting: &Waiting, count: &mut u64) -> Result<u32, Errno>
             outcome(unsafe { libc::send(socket, at, send_bytes as usize - moved_bytes, flags) })
         }
         // SAFETY: the caller vouches.
-        Op::SendGathered { socket, message } => unsafe {
+        Op::SendGathered { socket, message, .. } => unsafe {
             send_gathered(socket, message, moved_bytes)
         },
         Op::ReadEvent { event, at } => {

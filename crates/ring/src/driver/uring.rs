@@ -121,6 +121,10 @@ impl Uring {
         !self.known.is_empty()
     }
 
+    pub(super) const fn has_sends_at_once(&self) -> bool {
+        !self.at_once.is_empty()
+    }
+
     /// Queues an operation; it leaves with the next [`Self::enter`].
     ///
     /// # Safety
@@ -129,7 +133,7 @@ impl Uring {
     pub(super) unsafe fn queue(&mut self, token: Token, op: Op) {
         let entry = entry_of(op).user_data(token.pack());
         self.in_flight_count += 1;
-        if let Op::Send { send_bytes, at_once: true, .. } = op {
+        if let Some(send_bytes) = op.at_once_bytes() {
             self.at_once.push((token, send_bytes));
         }
         loop {
@@ -307,9 +311,14 @@ fn entry_of(op: Op) -> squeue::Entry128 {
             let send = opcode::Send::new(Fd(socket), at, send_bytes).flags(flags).build();
             send.flags(squeue::Flags::SKIP_SUCCESS)
         }
-        Op::SendGathered { socket, message } => {
+        Op::SendGathered { socket, message, at_once: false, .. } => {
             let flags = send_flags.unsigned_abs();
             opcode::SendMsg::new(Fd(socket), message).flags(flags).build()
+        }
+        Op::SendGathered { socket, message, at_once: true, .. } => {
+            let flags = (send_flags | libc::MSG_DONTWAIT).unsigned_abs();
+            let send = opcode::SendMsg::new(Fd(socket), message).flags(flags).build();
+            send.flags(squeue::Flags::SKIP_SUCCESS)
         }
         Op::ReadEvent { event, at } => opcode::Read::new(Fd(event), at, 8).build(),
         Op::Read { file, at, read_bytes, offset, cached, .. } => {

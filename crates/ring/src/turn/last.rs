@@ -21,7 +21,7 @@ impl Parts {
             // Peer lanes do not report free queue space, and consider this lane awake.
             let must_poll = self.mailbox.is_waiting() || self.conns.has_proxied();
             let retry_ns = if must_poll { MESSAGE_RETRY_MS * 1_000_000 } else { left_ns };
-            let ready = self.conns.is_ready();
+            let ready = self.conns.is_ready() || self.io.driver.has_sends_at_once();
             let wait = if ready { Wait::No } else { Wait::Ns(retry_ns.min(left_ns)) };
             self.io.driver.enter(wait)?;
             self.dispatch();

@@ -1,8 +1,8 @@
 //! A lane's counters: clock readings, system calls, messages, and busy polling.
 
 use super::support::{
-    Closure, Lane, NEVER_MS, Recorder, ask, frame, hello, only_mailbox, read_frame, ring_config,
-    start, turns,
+    Closure, Lane, NEVER_MS, Recorder, ask, echo_server, frame, hello, only_mailbox, read_frame,
+    ring_config, start, turns,
 };
 use interface::{
     Action, Event, MountMessage, NetAction, NetEvent, PeerAction, PeerEvent, Ticket, Turn, Usage,
@@ -185,6 +185,20 @@ fn a_turn_costs_one_system_call_with_io_uring_and_three_without() {
     // One for each frame's query, and those of connections.
     assert_eq!(counters.frame_in_count, 101);
     assert!(counters.syscall_count > 101, "{} calls", counters.syscall_count);
+}
+
+#[test]
+fn a_frame_with_a_page_of_bulk_costs_one_turn() {
+    let (server, address, _ended) = echo_server(|_| {});
+    let mut stream = connect(address);
+    for xid in 0..200 {
+        let sent = frame(xid, &[7; 4096]);
+        stream.write_all(&sent).unwrap();
+        assert!(read_frame(&mut stream).unwrap() == sent, "frame {xid} came back");
+    }
+    let counters = server.stop();
+    // It is received in one piece, and the success of its send causes no turn.
+    assert!(counters.turn_count < 230, "{} turns for 200 frames", counters.turn_count);
 }
 
 #[test]

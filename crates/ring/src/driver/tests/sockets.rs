@@ -121,8 +121,22 @@ fn a_complete_send_at_once_ends_no_wait_and_a_short_one_does() {
         harness.queue(SEND, send(socket.as_raw_fd(), b"fits", true));
         assert_eq!(harness.sleep_count(SHORT_SLEEP), 1);
         assert_eq!(harness.result(SEND), Ok(4));
+        let mut iovecs = [b"so d", b"oes!"].map(|piece| libc::iovec {
+            iov_base: piece.as_ptr().cast_mut().cast(),
+            iov_len: piece.len(),
+        });
+        // SAFETY: zeros are an empty header.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (iovecs.as_mut_ptr(), iovecs.len());
+        let (socket_fd, message) = (socket.as_raw_fd(), &raw const message);
+        harness.queue(
+            SEND,
+            Op::SendGathered { socket: socket_fd, message, send_bytes: 8, at_once: true },
+        );
+        assert_eq!(harness.sleep_count(SHORT_SLEEP), 1);
+        assert_eq!(harness.result(SEND), Ok(8));
         let bytes = vec![5; 1 << 20];
-        let mut sent_bytes = 4;
+        let mut sent_bytes = 12;
         loop {
             match harness.ask(SEND, send(socket.as_raw_fd(), &bytes, true)) {
                 Ok(now_bytes) => sent_bytes += now_bytes as usize,
@@ -132,6 +146,8 @@ fn a_complete_send_at_once_ends_no_wait_and_a_short_one_does() {
                 }
             }
         }
+        let full = Op::SendGathered { socket: socket_fd, message, send_bytes: 8, at_once: true };
+        assert_eq!(harness.ask(SEND, full), Err(Errno(11)));
         harness.queue(WAIT, Op::Writable { socket: socket.as_raw_fd() });
         harness.enter(Wait::No);
         assert!(harness.reaped.is_empty(), "there is no space");
@@ -166,9 +182,11 @@ fn a_slow_reader_gets_all_of_a_gathered_send_in_order() {
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (iovecs.as_mut_ptr(), iovecs.len());
         let sent: Vec<u8> = pieces.concat();
+        let send_bytes = u32::try_from(sent.len()).unwrap();
+        let (socket_fd, message) = (socket.as_raw_fd(), &raw const message);
         harness.queue(
             SEND,
-            Op::SendGathered { socket: socket.as_raw_fd(), message: &raw const message },
+            Op::SendGathered { socket: socket_fd, message, send_bytes, at_once: false },
         );
         let heard_bytes = sent.len();
         let reading = std::thread::spawn(move || {
