@@ -168,14 +168,14 @@ impl Kernel {
         }
     }
 
-    /// `/dev/fuse` is readable.
-    pub(crate) fn on_readable(&mut self) {
+    /// The armed read of `/dev/fuse` has completed.
+    pub(crate) fn on_read(&mut self, result: Result<u32, interface::Errno>) {
         if let Some(classic) = &mut self.classic {
-            classic.on_readable();
+            classic.on_read(result);
         }
     }
 
-    /// Reads a bounded number of requests.
+    /// Takes the request that was read, and reads a bounded number of further ones.
     pub(crate) fn read(&mut self, io: &mut IoContext) {
         if let Some(classic) = self.classic.as_mut().filter(|_| !self.ended)
             && classic.read(io) == Life::Over

@@ -1,5 +1,4 @@
-//! FUSE over `/dev/fuse`: read(2) a request when the device is readable, writev(2) each reply at
-//! once.
+//! FUSE over `/dev/fuse`: the driver reads a request when there is one; writev(2) each reply at once.
 //!
 //! The kernel wakes one lane for a request: each waits exclusively. A lane that has no buffer for a
 //! request does not wait for one, so that another lane gets it. Invariant: a request's slot retains
@@ -35,8 +34,12 @@ struct Slot {
 /// A channel to the kernel.
 pub(crate) struct Classic {
     device: OwnedFd,
+    /// The driver is reading a request.
     armed: bool,
-    readable: bool,
+    /// The result of its read.
+    arrived: Option<Result<u32, interface::Errno>>,
+    /// The last turn has read as many requests as it may: there may be more.
+    has_more: bool,
     /// There was no buffer to read into.
     starved: bool,
     /// The buffer for the next request.
@@ -81,7 +84,8 @@ impl Classic {
         Self {
             device,
             armed: false,
-            readable: false,
+            arrived: None,
+            has_more: false,
             starved: false,
             buf: None,
             slots: Slab::new(),
@@ -90,22 +94,26 @@ impl Classic {
     }
 
     pub(crate) fn arm(&mut self, io: &mut IoContext) {
-        if self.armed || self.readable || self.take_buf(io).is_none() {
+        if self.armed || self.has_more {
             return;
         }
+        let Some(buf) = self.take_buf(io) else { return };
         self.armed = true;
-        let op = Op::Readable { file: self.device.as_raw_fd() };
-        // SAFETY: names no memory; the device lives as long as the ring.
-        unsafe { io.driver.queue(Token::new(Kind::KernelReadable, 0), op) };
+        let at = io.pool.at(buf, 0, BUFFER_BYTES_MAX);
+        let (device, space_bytes) = (self.device.as_raw_fd(), u32_of(BUFFER_BYTES_MAX));
+        let op = Op::ReadRequest { device, at, space_bytes };
+        // SAFETY: the buffer is ours, and nothing touches it while the read is armed; the device
+        // lives as long as the ring.
+        unsafe { io.driver.queue(Token::new(Kind::KernelRead, 0), op) };
     }
 
-    pub(crate) const fn on_readable(&mut self) {
+    pub(crate) const fn on_read(&mut self, result: Result<u32, interface::Errno>) {
         self.armed = false;
-        self.readable = true;
+        self.arrived = Some(result);
     }
 
     pub(crate) const fn is_ready(&self) -> bool {
-        self.readable && !self.starved
+        self.has_more && !self.starved
     }
 
     pub(crate) const fn is_starved(&self) -> bool {
@@ -126,12 +134,22 @@ impl Classic {
         self.buf
     }
 
-    /// Reads the request that the device announced, and those behind it if there usually are some.
+    /// Takes the request that was read, and reads those behind it if there usually are some.
     pub(crate) fn read(&mut self, io: &mut IoContext) -> Life {
-        if !self.readable {
-            return Life::On;
-        }
         let mut request_count = 0;
+        match (self.arrived.take(), self.buf) {
+            (Some(Ok(request_bytes)), Some(buf)) => {
+                self.take(buf, request_bytes as usize, io);
+                request_count = 1;
+                if !self.more.may_try() {
+                    return Life::On;
+                }
+            }
+            (Some(Err(errno)), _) => return after(Errno::from_raw_os_error(i32::from(errno.0))),
+            (Some(Ok(_)) | None, _) if !self.has_more => return Life::On,
+            (Some(Ok(_)) | None, _) => {}
+        }
+        self.has_more = true;
         while request_count < READ_COUNT_MAX {
             let Some(buf) = self.take_buf(io) else { return Life::On };
             let space = io.pool.bytes_mut(buf, 0, BUFFER_BYTES_MAX);
@@ -140,20 +158,15 @@ impl Classic {
                 Ok(request_bytes) => {
                     self.take(buf, request_bytes, io);
                     request_count += 1;
-                    if request_count == 1 && !self.more.may_try() {
-                        self.readable = false;
-                        return Life::On;
-                    }
                 }
                 Err(Errno::AGAIN) => {
                     if request_count > 0 {
                         self.more.on_tried(request_count > 1);
                     }
-                    self.readable = false;
+                    self.has_more = false;
                     return Life::On;
                 }
-                // The request was interrupted before it was read.
-                Err(Errno::NOENT | Errno::INTR) => {}
+                Err(errno) if after(errno) == Life::On => {}
                 Err(_) => return Life::Over,
             }
         }
@@ -212,6 +225,15 @@ impl Classic {
             Err(_) => Life::Over,
         };
         Replied { life, opened: is_init && ok && written.is_ok() }
+    }
+}
+
+/// What a failed read means.
+const fn after(errno: Errno) -> Life {
+    match errno {
+        // NOENT, INTR: the request was interrupted before it was read.
+        Errno::AGAIN | Errno::NOENT | Errno::INTR => Life::On,
+        _ => Life::Over,
     }
 }
 

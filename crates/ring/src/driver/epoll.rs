@@ -174,7 +174,7 @@ impl Epoll {
             // Watched without an attempt: arrived bytes have usually been received already.
             Op::Recv { socket: file, .. }
             | Op::ReadEvent { event: file, .. }
-            | Op::Readable { file } => {
+            | Op::ReadRequest { device: file, .. } => {
                 self.watches.wait(file, Side::Reader, waiting);
             }
             Op::Writable { socket } => self.watches.wait(socket, Side::Writer, waiting),

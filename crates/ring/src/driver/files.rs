@@ -82,7 +82,7 @@ pub(super) unsafe fn perform(op: Op) -> Result<u32, Errno> {
         | Op::Send { .. }
         | Op::SendGathered { .. }
         | Op::ReadEvent { .. }
-        | Op::Readable { .. }
+        | Op::ReadRequest { .. }
         | Op::Writable { .. }
         | Op::Kernel { .. }
         | Op::Cancel { .. } => Err(NOT_HERE),

@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     LogReserve,
     LogZero,
     Job,
-    KernelReadable,
+    KernelRead,
     KernelEntry,
     /// An engine's wakeup; never reaped.
     EngineWakeup,
@@ -37,7 +37,7 @@ impl Kind {
         Self::LogReserve,
         Self::LogZero,
         Self::Job,
-        Self::KernelReadable,
+        Self::KernelRead,
         Self::KernelEntry,
         Self::EngineWakeup,
     ];
@@ -159,9 +159,13 @@ pub(crate) enum Op {
         dir: RawFd,
         path: *const libc::c_char,
     },
-    /// Completes when the file is readable. Of several that wait for it, one is woken.
-    Readable {
-        file: RawFd,
+    /// Waits until a device of requests is readable, and reads one. Of the lanes that wait so, one
+    /// is woken for a request; one whose request another lane has read meanwhile waits on, and is
+    /// woken beside others until it has read one.
+    ReadRequest {
+        device: RawFd,
+        at: *mut u8,
+        space_bytes: u32,
     },
     /// Completes when the socket has send space again, or is broken.
     Writable {

@@ -85,8 +85,12 @@ unsafe fn attempt_once(waiting: &Waiting, count: &mut u64) -> Result<u32, Errno>
             // SAFETY: eight bytes are at `at`.
             outcome(unsafe { libc::read(event, at.cast(), 8) })
         }
+        Op::ReadRequest { device, at, space_bytes } => {
+            // SAFETY: there is so much space at `at`.
+            outcome(unsafe { libc::read(device, at.cast(), space_bytes as usize) })
+        }
         // Epoll reported readiness, which is the result.
-        Op::Readable { .. } | Op::Writable { .. } => {
+        Op::Writable { .. } => {
             *count -= 1;
             Ok(1)
         }

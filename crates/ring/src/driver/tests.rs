@@ -223,19 +223,19 @@ fn an_eventfd_read_completes_only_after_a_write() {
 }
 
 #[test]
-fn a_file_is_readable_only_after_a_write_as_often_as_it_is_asked() {
+fn a_request_is_read_only_after_a_write_as_often_as_it_is_asked_for() {
     use rustix::event::{EventfdFlags, eventfd};
     use std::os::fd::AsRawFd as _;
-    on_both("a_file_is_readable", |harness| {
+    on_both("a_request_is_read", |harness| {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let mut count = [0; 8];
         for round in 1..=3_u64 {
-            harness.queue(JOB, Op::Readable { file: event.as_raw_fd() });
+            let (device, at) = (event.as_raw_fd(), count.as_mut_ptr());
+            harness.queue(JOB, Op::ReadRequest { device, at, space_bytes: 8 });
             harness.enter(Wait::No);
             assert!(harness.reaped.is_empty(), "nothing was written");
             rustix::io::write(&event, &round.to_ne_bytes()).unwrap();
-            assert!(harness.result(JOB).is_ok());
-            let mut count = [0; 8];
-            assert_eq!(rustix::io::read(&event, &mut count), Ok(8));
+            assert_eq!(harness.result(JOB), Ok(8));
             assert_eq!(u64::from_ne_bytes(count), round);
         }
         harness.driver.forget(event.as_raw_fd());

@@ -132,13 +132,20 @@ impl Uring {
     /// untouched, until its completion was reaped.
     pub(super) unsafe fn queue(&mut self, token: Token, op: Op) {
         let entry = entry_of(op).user_data(token.pack());
+        let first = linked_before(op).map(|first| first.user_data(token.pack()));
         self.in_flight_count += 1;
         if let Some(send_bytes) = op.at_once_bytes() {
             self.at_once.push((token, send_bytes));
         }
         loop {
-            // SAFETY: the caller vouches for the memory that the entry names.
-            let pushed = unsafe { self.ring.submission().push(&entry) };
+            let mut submission = self.ring.submission();
+            let pushed = match &first {
+                // SAFETY: the caller vouches for the memory that the entry names.
+                None => unsafe { submission.push(&entry) },
+                // SAFETY: as above; the first entry names no memory.
+                Some(first) => unsafe { submission.push_multiple(&[first.clone(), entry.clone()]) },
+            };
+            drop(submission);
             if pushed.is_ok() {
                 return;
             }
@@ -347,9 +354,8 @@ fn entry_of(op: Op) -> squeue::Entry128 {
         }
         Op::MakeDir { dir, path } => opcode::MkDirAt::new(Fd(dir), path).mode(0o700).build(),
         Op::Remove { dir, path } => opcode::UnlinkAt::new(Fd(dir), path).build(),
-        Op::Readable { file } => {
-            let events = libc::EPOLLIN.unsigned_abs() | libc::EPOLLEXCLUSIVE.unsigned_abs();
-            opcode::PollAdd::new(Fd(file), events).build()
+        Op::ReadRequest { device, at, space_bytes } => {
+            opcode::Read::new(Fd(device), at, space_bytes).build()
         }
         Op::Writable { socket } => {
             opcode::PollAdd::new(Fd(socket), u32::from(libc::POLLOUT.unsigned_abs())).build()
@@ -360,6 +366,15 @@ fn entry_of(op: Op) -> squeue::Entry128 {
         Op::Cancel { token, .. } => opcode::AsyncCancel::new(token.pack()).build(),
     }
     .into()
+}
+
+/// What an operation waits for first. Both have one completion: that of the wait, if it fails, else
+/// that of the operation.
+fn linked_before(op: Op) -> Option<squeue::Entry128> {
+    let Op::ReadRequest { device, .. } = op else { return None };
+    let events = libc::EPOLLIN.unsigned_abs() | libc::EPOLLEXCLUSIVE.unsigned_abs();
+    let poll = opcode::PollAdd::new(Fd(device), events).build();
+    Some(poll.flags(squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS).into())
 }
 
 /// A FUSE command. The crate's builder cannot set `len`, which names the number of iovecs.

@@ -97,7 +97,7 @@ impl Watches {
         let place = self.place(file, side);
         assert!(place.is_none(), "a descriptor has one reader and one writer");
         *place = Some(waiting);
-        self.known[index_of(file)].exclusive = matches!(waiting.op, Op::Readable { .. });
+        self.known[index_of(file)].exclusive = matches!(waiting.op, Op::ReadRequest { .. });
         self.touch(file);
     }
 
