@@ -86,7 +86,7 @@ pub use affinity::Affinity;
 pub use config::{Config, Export, Limits, Share};
 pub use export::EXPORTS_BYTES_MAX;
 pub use lane::Lane;
-pub use restore::{Loading, Restore, Restored};
+pub use restore::{Restore, Restored};
 pub use token::FsKey;
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 
 mod rows;
 
-pub use rows::Loading;
-
 use crate::acknowledgements::BatchNo;
 use crate::session::{Basis, Done, Session, SlotTable, State};
 use crate::txns::{InDoubt, Resolved};
@@ -27,6 +25,8 @@ pub struct Restore {
     shards: ShardCounts,
     /// The layout of new files.
     layout: Layout,
+    /// The memory of names has a limit.
+    is_bounded: bool,
     metas: Vec<meta::Shard>,
     datas: Vec<Recorded>,
     positions: BTreeMap<ShardId, ShardPosition>,
@@ -100,6 +100,7 @@ impl Restore {
         Self {
             shards,
             layout: made.layout,
+            is_bounded: false,
             metas: metas.map(|shard| meta::Shard::new(shard, made)).collect(),
             datas: datas.map(Recorded::new).collect(),
             positions: BTreeMap::new(),
@@ -116,9 +117,10 @@ impl Restore {
         }
     }
 
-    /// Limits the memory of names to about this many bytes, in all shards together; only for state
-    /// that is loaded from rows, before the first.
+    /// Limits the memory of names to about this many bytes, in all shards together; before the first
+    /// row is loaded.
     pub fn bound(&mut self, bytes_max: u64) {
+        self.is_bounded = true;
         let shard_count = u64::from(self.shards.meta).max(1);
         self.metas.iter_mut().for_each(|meta| meta.bound(bytes_max / shard_count));
     }
@@ -135,10 +137,7 @@ impl Restore {
     }
 
     /// Redoes a record. They must come boot by boot, and within a lane's log in order.
-    ///
-    /// # Errors
-    /// [`Fault`] when it does not follow from what came before; the store cannot be used.
-    pub fn feed(&mut self, record: &Record<'_>) -> Result<(), Fault> {
+    fn feed(&mut self, record: &Record<'_>) -> Result<(), Fault> {
         let shard = record.shard;
         if !self.shards.has(shard) {
             return Err(Fault::new("a record of a shard the store does not have", 0)
@@ -264,12 +263,6 @@ impl Restore {
     fn add_evicted(&mut self, client: ClientUuid, boot_id: u64) {
         self.evicted.insert(client, boot_id);
         self.failed.remove(&client);
-    }
-
-    /// Inodes and transactions found so far.
-    #[must_use]
-    pub fn counts(&self) -> (u64, u64) {
-        (self.metas.iter().map(meta::Shard::inode_count).sum(), self.record_count)
     }
 
     /// Removes the evictions to forget: the oldest ones, of clients without sessions.

@@ -1,5 +1,5 @@
-//! A small runtime for tests: connections, logs and objects in memory, in-flight actions that end
-//! in an order drawn from a PRNG, and crashes that lose what was not durable.
+//! A server for tests, on the runtime in memory: connections, operations of the store that end in an
+//! order drawn from a PRNG, and crashes that lose what was not durable.
 //!
 //! It performs every action of a server lane and checks what would harm a real runtime: a buffer
 //! released twice or never, two appends at a time. Frames to peers lie in their inboxes.
@@ -11,15 +11,14 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 pub(crate) use delivery::Delivery;
-use disk::{Creation, LogHeader, LogReader};
+use disk::Creation;
 use fastrand::Rng;
-use flights::{File, Flight, allocate, mac_of, write};
-pub(crate) use flights::{Kind, USAGE};
 use interface::{
-    Action, Arena, BufId, Bulk, ConnId, Core, Errno, Event, LogSpace, Mono, NetAction, NetEvent,
-    Now, Object, ObjectEvent, PeerAction, PeerEvent, ProtocolPoint, StoreAction, StoreEvent,
-    Ticket, Turn,
+    Action, ConnId, Core, Errno, Event, LogSpace, Mono, NetAction, NetEvent, Now, PeerAction,
+    ProtocolPoint, Span, StoreAction, StoreEvent, Turn,
 };
+pub(crate) use operations::{Kind, USAGE};
+use test_runtime::{Incoming, LaneState, LogId, Operation, Prng, Store};
 use wire::{
     FsUuid, Inspect, LaneId, Layout, Map, Rules, Secret, ServerId, ShardCounts, Status, Term,
 };
@@ -30,24 +29,8 @@ const MADE: Creation =
 
 mod clock;
 mod delivery;
-mod flights;
+mod operations;
 mod proxies;
-mod row_store;
-
-/// An event that a lane has not seen yet.
-#[derive(Clone, Debug)]
-enum PendingEvent {
-    Frame { conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>> },
-    HandedOver { conn: ConnId, hello: Vec<u8> },
-    Read { ticket: Ticket, bytes: Vec<u8> },
-    Rows { ticket: Ticket, rows: Vec<u8> },
-    Sums { ticket: Ticket, sums: Vec<u8> },
-    Written { ticket: Ticket, result: Result<Vec<u8>, Errno> },
-    Encoded { from: LaneId, body: Vec<u8> },
-    Sealed { conn: ConnId, channel: wire::Channel, holder: Option<Vec<u8>> },
-    Inspected { conn: ConnId, status: Status, reply: Vec<u8> },
-    Plain(Event),
-}
 
 /// A frame that reached a peer.
 #[derive(Clone, Debug)]
@@ -69,15 +52,9 @@ struct Peer {
 /// A lane and its part of the runtime.
 struct LaneHost {
     lane: Lane,
-    arena: Arena,
-    log: Vec<u8>,
-    flights: Vec<Flight>,
-    pending_events: Vec<PendingEvent>,
-    bufs: BTreeMap<u32, Vec<u8>>,
-    buf_count: u32,
-    space_bytes: u64,
-    wake_at: Option<Mono>,
-    stopped: bool,
+    state: LaneState,
+    log: LogId,
+    operations: Vec<Operation>,
 }
 
 /// The server: its lanes, disks and peers.
@@ -122,9 +99,9 @@ pub(crate) struct TestServer {
     hosts: Vec<LaneHost>,
     peers: BTreeMap<ConnId, Peer>,
     conn_count: u64,
-    logs: Vec<Vec<u8>>,
-    files: BTreeMap<Object, File>,
-    row_store: Option<row_store::RowStore>,
+    store: Store,
+    /// The limit of the memory of names.
+    names_bytes_max: Option<u64>,
 }
 
 const FS: FsUuid = FsUuid([7; 16]);
@@ -160,9 +137,8 @@ impl TestServer {
             hosts: Vec::new(),
             peers: BTreeMap::new(),
             conn_count: 0,
-            logs: Vec::new(),
-            files: BTreeMap::new(),
-            row_store: None,
+            store: Store::default(),
+            names_bytes_max: None,
         }
     }
 
@@ -182,7 +158,7 @@ impl TestServer {
         let share = self.limits.share;
         let share_before = self.share_before.map_or(share, |before| before.min(share));
         self.share_before = Some(share_before);
-        let mut restore = self.restore_non_resident().unwrap_or_else(|| self.restore());
+        let mut restore = self.restore();
         restore.remember_evicted(self.evicted_count_max);
         for (index, restored) in
             restore.into_lanes(lane_count, self.boot_id).into_iter().enumerate()
@@ -206,20 +182,17 @@ impl TestServer {
                 rules: self.rules,
                 affinity: self.affinity,
             };
-            let head = LogHeader::first(FS, self.boot_id, lane_id, lane_count);
-            self.hosts.push(LaneHost {
-                lane: Lane::new(config, restored),
-                arena: Arena::new(),
-                log: head.encode().to_vec(),
-                flights: Vec::new(),
-                pending_events: vec![PendingEvent::Plain(Event::Tick)],
-                bufs: BTreeMap::new(),
-                buf_count: 0,
-                space_bytes: self.space_bytes,
-                wake_at: None,
-                stopped: false,
-            });
+            let log = (self.boot_id, lane_id.0);
+            self.store.new_log(log, FS, lane_count, self.log_space());
+            let mut state = LaneState::default();
+            state.deliver(Event::Tick);
+            let lane = Lane::new(config, restored);
+            self.hosts.push(LaneHost { lane, state, log, operations: Vec::new() });
         }
+    }
+
+    const fn log_space(&self) -> LogSpace {
+        LogSpace { space_bytes: self.space_bytes, awaits_checkpoint: self.awaits_checkpoint }
     }
 
     /// The lanes of the last start.
@@ -227,77 +200,32 @@ impl TestServer {
         self.map.lane_count(ServerId::FIRST).unwrap()
     }
 
-    /// Redoes all logs.
+    /// Brings the rows up to the ends of the logs, and loads them.
     fn restore(&mut self) -> Restore {
+        self.store.rows.begin(MADE).unwrap();
+        self.store.redo().unwrap();
         let mut restore = Restore::new(self.shard_counts, MADE);
-        for log in &mut self.logs {
-            let (_, mut reader) = LogReader::new(log).unwrap();
-            while let Some(batch) = reader.next_batch().unwrap() {
-                batch.records().for_each(|record| restore.feed(&record).unwrap());
-            }
-            let valid_bytes = reader.valid_bytes() as usize;
-            log.truncate(valid_bytes);
+        if let Some(bytes_max) = self.names_bytes_max {
+            restore.bound(bytes_max);
         }
-        restore
+        restore.load(|range, take| self.store.rows.each(range, take)).unwrap()
     }
 
     /// Crashes the server; all actions in flight are lost.
     pub(crate) fn crash_losing_all(&mut self) {
-        self.hosts.iter_mut().for_each(|host| host.flights.clear());
+        self.hosts.iter_mut().for_each(|host| host.operations.clear());
         self.crash();
     }
 
     /// Crashes the server: connections end, and a random part of the actions in flight takes
     /// effect.
     pub(crate) fn crash(&mut self) {
-        let Self { hosts, rng, logs, files, .. } = self;
-        for host in hosts.drain(..) {
-            let mut log = host.log;
-            for flight in host.flights {
-                match flight {
-                    Flight::Log { bytes, .. } => {
-                        let retained = rng.usize(..bytes.len() + 1);
-                        // A torn batch, a whole one without its event, or nothing.
-                        let retained = if rng.usize(..2) == 0 { bytes.len() } else { retained };
-                        log.extend_from_slice(&bytes[..retained]);
-                    }
-                    Flight::Write { object, from, bytes, .. } if rng.usize(..2) == 0 => {
-                        write(files.entry(object).or_default(), from, &bytes);
-                    }
-                    Flight::Truncate { object, size, .. } if rng.usize(..2) == 0 => {
-                        files.entry(object).or_default().seen.resize(size, 0);
-                    }
-                    Flight::Allocate { action, .. } if rng.usize(..2) == 0 => {
-                        allocate(files, action)
-                    }
-                    Flight::Remove { object, .. } if rng.usize(..2) == 0 => {
-                        files.remove(&object);
-                    }
-                    Flight::Read { .. }
-                    | Flight::Sums { .. }
-                    | Flight::ReadList { .. }
-                    | Flight::Write { .. }
-                    | Flight::Truncate { .. }
-                    | Flight::Allocate { .. }
-                    | Flight::Seek { .. }
-                    | Flight::Sync { .. }
-                    | Flight::Stat { .. }
-                    | Flight::Remove { .. }
-                    | Flight::Space { .. }
-                    | Flight::ReadRows { .. }
-                    | Flight::Usage { .. } => {}
-                }
-            }
-            logs.push(log);
+        let mut prng = Prng::new(self.rng.u64(..));
+        for operation in self.hosts.drain(..).flat_map(|host| host.operations) {
+            self.store.interrupt(operation, &mut prng);
         }
-        files.retain(|_, file| {
-            // The kernel may have written unsynced contents back.
-            let retained =
-                if rng.usize(..2) == 0 { Some(file.seen.clone()) } else { file.durable.take() };
-            file.seen = retained.clone().unwrap_or_default();
-            file.durable.clone_from(&retained);
-            retained.is_some()
-        });
+        self.store.crash(&mut prng);
+        self.store.rows.behind.clear();
         self.peers.values_mut().for_each(|peer| peer.closed = true);
     }
 
@@ -315,7 +243,7 @@ impl TestServer {
     /// A peer sends a frame.
     pub(crate) fn send(&mut self, conn: ConnId, frame: Vec<u8>, bulk: Option<Vec<u8>>) {
         let Some(peer) = self.peers.get(&conn).filter(|peer| !peer.closed) else { return };
-        self.hosts[peer.lane].pending_events.push(PendingEvent::Frame { conn, frame, bulk });
+        self.hosts[peer.lane].state.deliver(Incoming::frame(conn, frame, bulk));
     }
 
     /// Cuts a peer's connection; frames on their way to it are lost.
@@ -324,15 +252,14 @@ impl TestServer {
         peer.closed = true;
         peer.inbox.clear();
         let reason = interface::CloseReason::Ended;
-        self.hosts[peer.lane]
-            .pending_events
-            .push(PendingEvent::Plain(Event::Net(NetEvent::Closed { conn, reason })));
+        self.hosts[peer.lane].state.deliver(NetEvent::Closed { conn, reason });
     }
 
     /// Answers the last inspection request of a connection.
     pub(crate) fn inspected(&mut self, conn: ConnId, status: Status, reply: &[u8]) {
-        let inspected = PendingEvent::Inspected { conn, status, reply: reply.to_vec() };
-        self.hosts[self.peers[&conn].lane].pending_events.push(inspected);
+        let event = StoreEvent::Inspected { conn, status, reply: Span::default() };
+        let lane = self.peers[&conn].lane;
+        self.hosts[lane].state.deliver(Incoming::new(event, reply.to_vec()));
     }
 
     /// Takes the frames that have reached a peer.
@@ -364,7 +291,7 @@ impl TestServer {
     }
 
     pub(crate) fn event(&mut self, index: usize, event: Event) {
-        self.hosts[index].pending_events.push(PendingEvent::Plain(event));
+        self.hosts[index].state.deliver(event);
     }
 
     pub(crate) fn is_down(&self) -> bool {
@@ -372,23 +299,22 @@ impl TestServer {
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.hosts.iter().all(|host| host.stopped)
+        self.hosts.iter().all(|host| host.state.stopped)
     }
 
     /// Sets the free log space of every lane.
     pub(crate) fn set_space(&mut self, space_bytes: u64) {
         self.space_bytes = space_bytes;
+        let space = self.log_space();
         for host in &mut self.hosts {
-            host.space_bytes = space_bytes;
-            host.pending_events.push(PendingEvent::Plain(Event::Store(StoreEvent::LogSpace(
-                LogSpace { space_bytes, awaits_checkpoint: self.awaits_checkpoint },
-            ))));
+            self.store.set_space(host.log, space);
+            host.state.deliver(StoreEvent::LogSpace(space));
         }
     }
 
     /// The number of objects.
     pub(crate) fn object_count(&self) -> usize {
-        self.files.len()
+        self.store.object_count()
     }
 
     /// One step: an action ends or a lane takes a turn. `false`: nothing is left to do.
@@ -396,7 +322,7 @@ impl TestServer {
         let can: Vec<usize> = (0..self.hosts.len())
             .filter(|index| {
                 let host = &self.hosts[*index];
-                !host.flights.is_empty() || !host.pending_events.is_empty()
+                !host.operations.is_empty() || !host.state.inbox.is_empty()
             })
             .collect();
         if can.is_empty() {
@@ -405,14 +331,14 @@ impl TestServer {
         self.now.mono.0 += 1000;
         self.now.wall_ns += 1000;
         let index = can[self.rng.usize(..can.len())];
-        self.checkpoint(index);
+        self.checkpoint();
         let host = &self.hosts[index];
-        let turn = host.flights.is_empty()
-            || (!host.pending_events.is_empty() && self.rng.usize(..2) == 0);
+        let turn = host.operations.is_empty()
+            || (!host.state.inbox.is_empty() && self.rng.usize(..2) == 0);
         if turn {
             self.turn(index)
         } else {
-            self.land(index)
+            self.end_some(index)
         }
         true
     }
@@ -420,77 +346,21 @@ impl TestServer {
     /// Runs until nothing is left to do.
     pub(crate) fn run(&mut self) {
         while self.step() || self.pass_redelivery() {}
-        let unreleased_count: usize = self.hosts.iter().map(|host| host.bufs.len()).sum();
+        let unreleased_count: usize = self.hosts.iter().map(|host| host.state.bufs.count()).sum();
         assert_eq!(unreleased_count, 0, "{unreleased_count} buffers were never released");
     }
 
     fn turn(&mut self, index: usize) {
-        let LaneHost { lane, arena, pending_events, bufs, buf_count, .. } = &mut self.hosts[index];
-        arena.reset();
+        let LaneHost { lane, state, .. } = &mut self.hosts[index];
+        let peers = &self.peers;
+        state.inbox.retain(|incoming| match incoming.event {
+            Event::Net(NetEvent::Frame { conn, .. }) => !peers[&conn].closed,
+            _ => true,
+        });
         let mut actions = Vec::new();
         // Some events wait for a later turn, in order.
-        let count = 1 + self.rng.usize(..pending_events.len().max(1));
-        let now: Vec<PendingEvent> =
-            pending_events.drain(..count.min(pending_events.len())).collect();
-        let mut events = Vec::new();
-        let mut buffer = |bytes: Vec<u8>| {
-            *buf_count += 1;
-            let bulk = Bulk {
-                buf: BufId(*buf_count),
-                start: 0,
-                bulk_bytes: bytes.len() as u32,
-                crc32c: Some(wire::crc32c(&bytes)),
-                mac: mac_of(&bytes),
-            };
-            bufs.insert(*buf_count, bytes);
-            bulk
-        };
-        for pending in now {
-            events.push(match pending {
-                PendingEvent::Plain(event) => event,
-                PendingEvent::Sealed { conn, channel, holder } => Event::Net(NetEvent::Sealed {
-                    conn,
-                    channel,
-                    holder: holder.map(|bytes| arena.put(&bytes)),
-                }),
-                PendingEvent::HandedOver { conn, hello } => {
-                    Event::Net(NetEvent::HandedOver { conn, hello: arena.put(&hello) })
-                }
-                PendingEvent::Frame { conn, frame, bulk } => {
-                    if self.peers[&conn].closed {
-                        continue;
-                    }
-                    Event::Net(NetEvent::Frame {
-                        conn,
-                        frame: arena.put(&frame),
-                        bulk: bulk.map(&mut buffer),
-                    })
-                }
-                PendingEvent::Encoded { from, body } => {
-                    Event::Peer(PeerEvent::Received { from, body: arena.put(&body) })
-                }
-                PendingEvent::Rows { ticket, rows } => {
-                    Event::Store(StoreEvent::Rows { ticket, result: Ok(arena.put(&rows)) })
-                }
-                PendingEvent::Sums { ticket, sums } => Event::Object(ObjectEvent::Sums {
-                    ticket,
-                    result: Ok(arena.put(&sums)),
-                    from_disk: false,
-                }),
-                PendingEvent::Inspected { conn, status, reply } => {
-                    Event::Store(StoreEvent::Inspected { conn, status, reply: arena.put(&reply) })
-                }
-                PendingEvent::Written { ticket, result } => Event::Object(ObjectEvent::Written {
-                    ticket,
-                    result: result.map(|sums| arena.put(&sums)),
-                }),
-                PendingEvent::Read { ticket, bytes } => {
-                    let bulk = (!bytes.is_empty()).then(|| buffer(bytes));
-                    Event::Object(ObjectEvent::Read { ticket, result: Ok(bulk) })
-                }
-            });
-        }
-        let mut turn = Turn { now: self.now, arena, actions: &mut actions };
+        let events = state.events(1 + self.rng.usize(..state.inbox.len().max(1)));
+        let mut turn = Turn { now: self.now, arena: &mut state.arena, actions: &mut actions };
         events.into_iter().for_each(|event| lane.apply(&mut turn, event));
         lane.settle(&mut turn);
         for action in actions {
@@ -516,11 +386,11 @@ impl TestServer {
     }
 
     fn perform(&mut self, index: usize, action: Action) {
-        let host = &mut self.hosts[index];
+        let LaneHost { state, .. } = &mut self.hosts[index];
         match action {
             Action::Net(NetAction::Send { conn, frame, bulk }) => {
-                let frame = host.arena.get(frame).to_vec();
-                let bulk = bulk.map(|bulk| bulk_of(host, bulk)).unwrap_or_default();
+                let frame = state.arena.get(frame).to_vec();
+                let bulk = bulk.map(|bulk| state.bufs.get(bulk)).unwrap_or_default();
                 if let Some(peer) = self.peers.get_mut(&conn).filter(|peer| !peer.closed) {
                     assert_eq!(peer.lane, index, "a lane has only its own connections");
                     peer.inbox.push(ReceivedRequest { frame, bulk });
@@ -534,21 +404,20 @@ impl TestServer {
             }
             Action::Net(NetAction::HandOver { conn, lane, hello })
             | Action::Net(NetAction::Proxy { conn, lane, hello }) => {
-                let hello = host.arena.get(hello).to_vec();
+                let hello = state.arena.get(hello).to_vec();
                 let peer = self.peers.get_mut(&conn).unwrap();
                 peer.lane = usize::from(lane.0);
                 if matches!(action, Action::Net(NetAction::HandOver { .. })) {
                     self.handed_over_count += 1;
                     peer.proxy = peer.lane;
                 }
-                self.hosts[usize::from(lane.0)]
-                    .pending_events
-                    .push(PendingEvent::HandedOver { conn, hello });
+                let event = NetEvent::HandedOver { conn, hello: Span::default() };
+                self.hosts[usize::from(lane.0)].state.deliver(Incoming::new(event, hello));
             }
             Action::Peer(PeerAction::Send { to, body }) => {
                 assert_ne!(usize::from(to.0), index, "a lane sends no message to itself");
                 assert!(body.bytes_count() <= interface::PEER_MESSAGE_BYTES_MAX);
-                let (from, body) = (LaneId(index as u16), host.arena.get(body).to_vec());
+                let (from, body) = (LaneId(index as u16), state.arena.get(body).to_vec());
                 self.deliver(to, from, body);
             }
             Action::Recovered => {
@@ -562,20 +431,17 @@ impl TestServer {
                 self.inspections.push((conn, Some(ask)))
             }
             Action::Store(StoreAction::InspectEnd { conn }) => self.inspections.push((conn, None)),
-            Action::Release { buf } => {
-                assert!(host.bufs.remove(&buf.0).is_some(), "a buffer is released once");
-            }
+            Action::Release { buf } => state.bufs.release(buf),
+            Action::Usage { ticket } => state.deliver(Event::Usage { ticket, usage: USAGE }),
             Action::Log { line, .. } => {
-                self.lines.push(String::from_utf8(host.arena.get(line).to_vec()).unwrap());
+                self.lines.push(String::from_utf8(state.arena.get(line).to_vec()).unwrap());
             }
-            Action::Stopped => {
-                host.stopped = true;
-            }
+            Action::Stopped => state.stopped = true,
             Action::WakeAt { at } => {
                 self.wake_count += 1;
-                host.wake_at = Some(at);
+                state.wake_at = Some(at);
             }
-            other => self.launch(index, other),
+            other => self.begin(index, other),
         }
     }
 }
@@ -583,15 +449,10 @@ impl TestServer {
 impl TestServer {
     /// A lane takes turns, one event each, until none is left; no action ends meanwhile.
     pub(crate) fn run_turns_only(&mut self, index: usize) {
-        while !self.hosts[index].pending_events.is_empty() {
-            let later = self.hosts[index].pending_events.split_off(1);
+        while !self.hosts[index].state.inbox.is_empty() {
+            let later = self.hosts[index].state.inbox.split_off(1);
             self.turn(index);
-            self.hosts[index].pending_events.extend(later);
+            self.hosts[index].state.inbox.extend(later);
         }
     }
-}
-
-fn bulk_of(host: &LaneHost, bulk: Bulk) -> Vec<u8> {
-    let bytes = &host.bufs[&bulk.buf.0];
-    bytes[bulk.start as usize..][..bulk.bulk_bytes as usize].to_vec()
 }

@@ -14,8 +14,7 @@ use crate::secret::{ReloadTrigger, WatchedSecrets};
 use crate::{driver, faults, inspect, log, notify, out, secret, up};
 use anyhow::{Context as _, Result, bail};
 use disk::Creation;
-use disk::rows::Range;
-use lane::{Export, Lane, Loading, Restore, Restored};
+use lane::{Export, Lane, Restore, Restored};
 use ring::feed::LogLengths;
 use ring::{DriverChoice, DriverKind, LogFile, Mesh, Sealing, ServerSeals, Stopper};
 use std::fs::File;
@@ -203,18 +202,8 @@ fn restore(
     if let Some(bytes_max) = meta_bytes_max {
         restore.bound(bytes_max);
     }
-    let mut loading = Loading::new(restore);
-    if meta_bytes_max.is_none() {
-        row_store.read(&Range::all(), |row| loading.load(row))?;
-    } else {
-        row_store.read(&Range::inodes(), |row| loading.load(row))?;
-        row_store.read(&Range::start(), |row| loading.load(row))?;
-        for unit in loading.missing() {
-            row_store.read(&unit.range(), |row| loading.fetch(&unit, row))?;
-            loading.fetched(&unit);
-        }
-    }
-    Ok(loading.finish()?.into_lanes(lane_count, store.boot_id()))
+    let restore = restore.load(|range, take| anyhow::Ok(row_store.read(range, take)?))?;
+    Ok(restore.into_lanes(lane_count, store.boot_id()))
 }
 
 /// Restores the store's state and starts a lane on each core.

@@ -1,24 +1,54 @@
 //! Disk faults besides crashes: operations that fail, and bit rot.
 
 use crate::number::{narrow, wide};
-use crate::operation::Operation;
 use crate::plan::{DiskBehaviour, Injection};
 use crate::simulation::Simulation;
-use disk::BlockSum;
+use disk::rows::{Range, Row};
+use disk::{BlockSum, BlockSums, GROUP_BLOCK_COUNT};
 use interface::{Object, ObjectPiece};
 use std::collections::BTreeSet;
+use test_runtime::Operation;
+use wire::{ShardId, Wire};
 
 impl Simulation {
+    /// The checksums that the rows have, by object and block of the object.
+    fn sums(&self) -> Vec<(Object, u64, BlockSum)> {
+        let unit_blocks = self.plan.stripe_unit_bytes / u64::from(self.plan.block_bytes);
+        let mut all = Vec::new();
+        let of = |shard: ShardId, inode, block: u64, sum| {
+            let stripe_index = u32::try_from(block / unit_blocks).unwrap_or(u32::MAX);
+            let object = Object { shard_index: shard.index(), stripe_index, inode };
+            (object, block % unit_blocks, sum)
+        };
+        let read = self.store.rows.each(&Range::all(), |row| {
+            match row {
+                Row::Object { shard, inode, row } => {
+                    all.push(of(*shard, *inode, 0, row.first_sum));
+                }
+                Row::Sums { shard, inode, group, sums } => {
+                    let sums = BlockSums::decode_all(sums).unwrap_or_default();
+                    let blocks = (group * GROUP_BLOCK_COUNT..).zip(sums.0);
+                    all.extend(blocks.map(|(block, sum)| of(*shard, *inode, block, sum)));
+                }
+                _ => {}
+            }
+            Ok(())
+        });
+        assert_eq!(read, Ok(()), "the rows decode");
+        all.retain(|(_, _, sum)| !sum.is_none());
+        all
+    }
+
     /// Checks at a start that the recorded checksums match the contents after the crash. A missing
     /// file was being removed; its removal is recorded afterwards.
     pub(crate) fn check_sums(&mut self) {
         if self.plan.faults.disk == DiskBehaviour::Lying {
             return;
         }
-        let wrong = self.row_store.sums(&self.plan).into_iter().find_map(|(object, block, sum)| {
+        let wrong = self.sums().into_iter().find_map(|(object, block, sum)| {
             let from = narrow(block * u64::from(self.plan.block_bytes));
-            let exists = self.disk.size(object).is_some() && !self.flipped.contains_key(&object);
-            let bytes = self.disk.read(object, from, narrow(u64::from(sum.covered_bytes)));
+            let exists = self.store.size(object).is_some() && !self.flipped.contains_key(&object);
+            let bytes = self.store.read(object, from, narrow(u64::from(sum.covered_bytes)));
             let same = wide(bytes.len()) == u64::from(sum.covered_bytes)
                 && wire::crc32c(&bytes) == sum.crc32c;
             (exists && !same).then(|| format!("{object}: block {block} is not {sum:?}: {bytes:?}"))
@@ -33,8 +63,8 @@ impl Simulation {
 
     /// Flips a bit in a block that has a checksum.
     pub(crate) fn flip_bit(&mut self) {
-        let sums = self.row_store.sums(&self.plan);
-        let blocks = sums.into_iter().filter(|(object, ..)| self.disk.size(*object).is_some());
+        let sums = self.sums();
+        let blocks = sums.into_iter().filter(|(object, ..)| self.store.size(*object).is_some());
         let blocks: Vec<_> = blocks.collect();
         // An open region has no checksum, and at most one bit of an object flips.
         let lost = self.flipped.iter().filter(|(object, block)| {
@@ -52,10 +82,10 @@ impl Simulation {
         let may_flip = self.plan.has_bit_rot
             && self.plan.faults.disk == DiskBehaviour::Honest
             && !self.faults_stopped;
-        if may_flip && self.prng.one_in(3) && self.disk.evict(object) && self.prng.one_in(2) {
+        if may_flip && self.prng.one_in(3) && self.store.evict(object) && self.prng.one_in(2) {
             self.rot_served(object);
         }
-        self.disk.is_evicted(object)
+        self.store.is_evicted(object)
     }
 
     /// The same for a list: its objects are read at once.
@@ -84,7 +114,6 @@ impl Simulation {
             | Operation::Stat { .. }
             | Operation::Seek { .. }
             | Operation::Space { .. }
-            | Operation::Usage { .. }
             | Operation::ReadRows { .. } => false,
         });
         let has_events = self.server.lanes.iter().any(|sim_lane| !sim_lane.state.inbox.is_empty());
@@ -92,10 +121,10 @@ impl Simulation {
             return;
         }
         let block_bytes = narrow(u64::from(self.plan.block_bytes));
-        let mut blocks = self.row_store.sums(&self.plan);
+        let mut blocks = self.sums();
         blocks.retain(|(other, block, sum)| {
             let count = narrow(u64::from(sum.covered_bytes));
-            let bytes = self.disk.read(*other, narrow(*block) * block_bytes, count);
+            let bytes = self.store.read(*other, narrow(*block) * block_bytes, count);
             *other == object && bytes.len() == count && wire::crc32c(&bytes) == sum.crc32c
         });
         if self.rot_one_of(&blocks) {
@@ -110,7 +139,7 @@ impl Simulation {
             + self.prng.number() % u64::from(sum.covered_bytes);
         self.log_line(|| format!("bit rot: byte {at} of {object}"));
         self.flipped.insert(object, block);
-        self.disk.flip_bit(object, narrow(at), &mut self.prng);
+        self.store.flip_bit(object, narrow(at), &mut self.prng);
         true
     }
 
@@ -127,8 +156,7 @@ impl Simulation {
             | Operation::Stat { .. }
             | Operation::Seek { .. }
             | Operation::Space { .. }
-            | Operation::ReadRows { .. }
-            | Operation::Usage { .. } => disk_rates.read,
+            | Operation::ReadRows { .. } => disk_rates.read,
         };
         let fails = failing && self.prng.per_mille(per_mille);
         if fails {
@@ -145,12 +173,8 @@ impl Simulation {
         let count = if lies { 1 + self.choose(BATCH_COUNT_MAX) } else { usize::from(injection) };
         for _ in 0..count {
             // A batch that was applied is in the rows as well.
-            let behind = (lies && self.plan.applies).then_some(&self.row_store.behind);
-            let lost = self.disk.lose_last_batch(&mut self.prng, |lane, batch| {
-                behind.is_none_or(|behind| {
-                    behind.iter().any(|(at, waits)| *at == lane && waits == batch)
-                })
-            });
+            let unapplied = lies && self.plan.applies;
+            let lost = self.store.lose_last_batch(&mut self.prng, unapplied);
             let Some(batch) = lost else { return };
             self.log_line(|| format!("the disk lied, lost: {}", crate::tap::describe(&batch)));
             self.tap.on_lost(&batch);

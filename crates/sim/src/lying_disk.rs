@@ -36,7 +36,7 @@ impl LyingDisk {
 
     pub(crate) fn on_lost(&mut self, boot_id: u64, batch: &[u8]) {
         self.lost_in = boot_id;
-        for record in crate::tap::records(batch) {
+        for record in test_runtime::records(batch) {
             if let disk::Origin::Session { session, .. } = record.origin {
                 self.lost.insert((record.shard, record.transno), session);
             }
@@ -45,7 +45,7 @@ impl LyingDisk {
 
     /// A lost change is durable again: its client replayed it.
     pub(crate) fn on_durable(&mut self, batch: &[u8]) {
-        for record in crate::tap::records(batch) {
+        for record in test_runtime::records(batch) {
             self.lost.remove(&(record.shard, record.transno));
         }
     }

@@ -4,12 +4,11 @@
 //! requests may reach the log: the other checks, which ignore this client, find both.
 
 use crate::due::{Due, Place};
-use crate::lane_state::Incoming;
 use crate::number::{low_u16, narrow, narrow_u16, wide};
-use crate::prng::Prng;
 use crate::simulation::Simulation;
-use interface::{CloseReason, ConnId, Event, NetEvent};
+use interface::{CloseReason, ConnId, NetEvent};
 use std::collections::BTreeMap;
+use test_runtime::{Incoming, Prng};
 use wire::{
     Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Header, Hello, InodeNo,
     LaneId, MapEpoch, Op, OpenFor, PLAIN, Proof, Proven, Purpose, Reopen, Replay, ReplayDone,
@@ -163,12 +162,12 @@ impl Simulation {
         let mut frame = Vec::new();
         Header::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
         let place = Place::Server(link.server_lane);
-        self.deliver(place, Incoming::Frame { conn, frame, bulk: None });
+        self.deliver(place, Incoming::frame(conn, frame, None));
     }
 
     fn close_malicious_conn(&mut self, conn: ConnId, link: &MaliciousConn) {
-        let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
-        self.deliver(Place::Server(link.server_lane), Incoming::Plain(event));
+        let event = NetEvent::Closed { conn, reason: CloseReason::Ended };
+        self.deliver(Place::Server(link.server_lane), event);
     }
 
     /// The server sends a frame to the malicious client.
@@ -305,7 +304,7 @@ impl Simulation {
         };
         let mut frame = Vec::new();
         Header::Request(request).encode(&mut frame, None, |to| to.put(&body));
-        self.deliver(Place::Server(link.server_lane), Incoming::Frame { conn, frame, bulk: None });
+        self.deliver(Place::Server(link.server_lane), Incoming::frame(conn, frame, None));
     }
 }
 

@@ -1,9 +1,10 @@
 //! Messages between the server's lanes: in some runs they get lost, repeated, delayed and reordered.
 
 use crate::due::{Due, Place};
-use crate::lane_state::Incoming;
 use crate::simulation::Simulation;
+use interface::{PeerEvent, Span};
 use std::collections::BTreeMap;
+use test_runtime::Incoming;
 use wire::LaneId;
 
 /// A fault happens to one message in so many.
@@ -22,7 +23,7 @@ impl Simulation {
     /// A lane of the server sends a message to another.
     pub(crate) fn send_to_peer(&mut self, to: usize, from: LaneId, body: Vec<u8>) {
         if !self.plan.peer_faults || self.faults_stopped {
-            return self.deliver(Place::Server(to), Incoming::Message { from, body });
+            return self.deliver(Place::Server(to), received(from, body));
         }
         if self.prng.one_in(ONE_IN) {
             return;
@@ -31,7 +32,7 @@ impl Simulation {
         for _ in 0..count {
             if !self.prng.one_in(ONE_IN) {
                 let body = body.clone();
-                self.deliver(Place::Server(to), Incoming::Message { from, body });
+                self.deliver(Place::Server(to), received(from, body));
                 continue;
             }
             let late = &mut self.late_messages;
@@ -48,7 +49,11 @@ impl Simulation {
     pub(crate) fn receive_late(&mut self, life: u64, number: u64) {
         let Some((to, from, body)) = self.late_messages.by_number.remove(&number) else { return };
         if life == self.server.life {
-            self.deliver(Place::Server(to), Incoming::Message { from, body });
+            self.deliver(Place::Server(to), received(from, body));
         }
     }
+}
+
+fn received(from: LaneId, body: Vec<u8>) -> Incoming {
+    Incoming::new(PeerEvent::Received { from, body: Span::default() }, body)
 }

@@ -2,10 +2,10 @@
 //!
 //! Most runs are short and use few names, so that changes conflict.
 
-use crate::prng::Prng;
 use crate::trace::TraceStep;
 use crate::work::Kind;
 use lane::Share;
+use test_runtime::Prng;
 use wire::{Layout, Rule};
 
 /// How the disk behaves besides losing unsynced data in a crash.

@@ -1,9 +1,9 @@
 //! What a client lane got for a call: numbers, bytes and entries of a listing.
 
-use crate::lane_state::LaneState;
 use crate::work::CallResult;
 use client::Answer;
 use interface::Turn;
+use test_runtime::LaneState;
 use wire::{InodeNo, Listing, Status, Wire};
 
 /// The bytes of a reply.
@@ -28,12 +28,12 @@ pub(crate) fn take_reply_bytes(
             | Answer::Value(span),
         ) => ReplyBytes { bytes: turn.arena.get(*span).to_vec(), ..ReplyBytes::default() },
         Ok(Answer::Bytes(Some(bulk))) => {
-            let bytes = state.bufs.get(*bulk).unwrap_or_default();
+            let bytes = state.bufs.get(*bulk);
             state.bufs.release(bulk.buf);
             ReplyBytes { bytes, ..ReplyBytes::default() }
         }
         Ok(Answer::List { bulk, size_bytes }) => {
-            let bytes = bulk.and_then(|bulk| state.bufs.get(bulk)).unwrap_or_default();
+            let bytes = bulk.map(|bulk| state.bufs.get(bulk)).unwrap_or_default();
             if let Some(bulk) = bulk {
                 state.bufs.release(bulk.buf);
             }

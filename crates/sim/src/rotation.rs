@@ -2,10 +2,9 @@
 //! retire the earlier secret. No client loses anything.
 
 use crate::due::{Due, Place, RotationStep};
-use crate::lane_state::Incoming;
-use crate::prng::Prng;
 use crate::simulation::Simulation;
 use interface::Event;
+use test_runtime::{Incoming, Prng};
 use wire::{Secret, Secrets};
 
 /// The secret files.
@@ -63,10 +62,7 @@ impl Simulation {
         let server_secrets = *server_secrets;
         if step != RotationStep::Distribute {
             for lane in 0..self.server.lanes.len() {
-                self.deliver(
-                    Place::Server(lane),
-                    Incoming::Plain(Event::Secrets(Some(server_secrets))),
-                );
+                self.deliver(Place::Server(lane), Event::Secrets(Some(server_secrets)));
             }
         }
         match step {
@@ -78,13 +74,13 @@ impl Simulation {
     }
 
     fn secrets_are_being_delivered(&self) -> bool {
-        let is = |incoming: &Incoming| matches!(incoming, Incoming::Plain(Event::Secrets(_)));
+        let is = |incoming: &Incoming| matches!(incoming.event, Event::Secrets(_));
         self.server.lanes.iter().any(|sim_lane| sim_lane.state.inbox.iter().any(is))
     }
 
     /// A client lane reads its secret file.
     pub(crate) fn read_secrets(&mut self, place: Place) {
         let client_secrets = self.rotation.client_secrets;
-        self.deliver(place, Incoming::Plain(Event::Secrets(Some(client_secrets))));
+        self.deliver(place, Event::Secrets(Some(client_secrets)));
     }
 }

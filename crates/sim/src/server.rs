@@ -1,21 +1,19 @@
 //! The server process: start from the disk, turns of its lanes, their actions, and crashes.
 
-use crate::disk::put_sum;
 use crate::due::{Due, Place};
-use crate::lane_state::{Incoming, LaneState};
 use crate::malicious_client::MaliciousClient;
 use crate::net::{End, SentFrame};
 use crate::number::{low_u8, narrow, narrow_u16, wide};
-use crate::operation::Operation;
 use crate::plan::{DiskBehaviour, Injection};
 use crate::simulation::Simulation;
 use disk::{Creation, Fault};
 use interface::{
-    Action, Bulk, Core, Errno, Event, LogSpace, NetAction, Object, ObjectEvent, ObjectPiece,
-    ObjectStat, PeerAction, ProtocolPoint, StoreEvent, StoreSpace, Turn, Usage,
+    Action, Core, Errno, Event, LogSpace, NetAction, NetEvent, ObjectEvent, PeerAction,
+    ProtocolPoint, Span, StoreAction, StoreEvent, Turn, Usage,
 };
 use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
 use std::collections::BTreeMap;
+use test_runtime::{Incoming, LaneState, LogId, Operation};
 use wire::{LaneId, Layout, Map, ServerId, ShardCounts, Term};
 
 const CREATION: Creation = Creation {
@@ -32,7 +30,6 @@ pub(crate) struct ServerLane {
     pub(crate) core: Lane,
     pub(crate) state: LaneState,
     pub(crate) operations: BTreeMap<u64, Operation>,
-    space_bytes: u64,
 }
 
 /// The server process.
@@ -76,7 +73,9 @@ impl Simulation {
         self.log_line(|| format!("server: boot {boot_id}, {lane_count} lanes, {share:?}"));
         for restored in restore.into_lanes(lane_count, boot_id) {
             let lane = self.server.lanes.len();
-            self.disk.new_log(self.fs, boot_id, narrow_u16(lane), lane_count);
+            let space =
+                LogSpace { space_bytes: self.plan.log_space_bytes, awaits_checkpoint: false };
+            self.store.new_log((boot_id, narrow_u16(lane)), self.fs, lane_count, space);
             let mut seed = [low_u8(wide(lane)); 32];
             seed[..8].copy_from_slice(&self.prng.number().to_le_bytes());
             let config = Config {
@@ -112,37 +111,33 @@ impl Simulation {
                 core: Lane::new(config, restored),
                 state: LaneState::default(),
                 operations: BTreeMap::new(),
-                space_bytes: self.plan.log_space_bytes,
             });
-            let space =
-                LogSpace { space_bytes: self.plan.log_space_bytes, awaits_checkpoint: false };
             self.server.up = true;
-            self.deliver(
-                Place::Server(lane),
-                Incoming::Plain(Event::Store(StoreEvent::LogSpace(space))),
-            );
+            self.deliver(Place::Server(lane), StoreEvent::LogSpace(space));
         }
     }
 
     /// Applies the logs to the rows, and loads the rows into memory.
     fn restore(&mut self, shards: ShardCounts) -> Result<Restore, Fault> {
         let made = Creation { layout: self.plan.layout(), ..CREATION };
-        self.row_store.begin(made)?;
-        for log in self.disk.logs() {
-            self.row_store.redo(log)?;
-        }
+        self.store.rows.begin(made)?;
+        self.store.redo()?;
         self.check_sums();
-        self.row_store.restore(shards, made, self.plan.meta_memory_bytes)
+        let mut restore = Restore::new(shards, made);
+        if let Some(bytes_max) = self.plan.meta_memory_bytes {
+            restore.bound(bytes_max);
+        }
+        restore.load(|range, take| self.store.rows.each(range, take))
     }
 
     /// The applier applies the next batch.
     pub(crate) fn apply_next_batch(&mut self) {
-        let Some(advanced) = self.row_store.advance() else { return };
+        let Some(advanced) = self.store.rows.advance() else { return };
         match advanced {
             Ok((lane, applied)) => {
                 for (shard, lsn, transno) in applied {
-                    let event = Event::Store(StoreEvent::Checkpointed { shard, lsn, transno });
-                    self.deliver(Place::Server(lane), Incoming::Plain(event));
+                    let event = StoreEvent::Checkpointed { shard, lsn, transno };
+                    self.deliver(Place::Server(lane), event);
                 }
             }
             Err(fault) => self.violates(format!("the applier fails: {fault:?}")),
@@ -192,14 +187,6 @@ impl Simulation {
         }
     }
 
-    pub(crate) fn server_bulk(&mut self, lane: usize, bulk: Bulk) -> Option<Vec<u8>> {
-        let bytes = self.server.lanes.get(lane)?.state.bufs.get(bulk);
-        if bytes.is_none() {
-            self.violates(format!("server lane {lane}: a buffer is used after its release"));
-        }
-        bytes
-    }
-
     fn on_server_action(&mut self, lane: usize, action: Action) {
         let place = Place::Server(lane);
         let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
@@ -210,27 +197,15 @@ impl Simulation {
                 let from = LaneId(narrow_u16(lane));
                 self.send_to_peer(usize::from(to.0), from, body);
             }
-            Action::Store(action) => {
-                let operation = self.store_operation(lane, action);
-                self.start_operation(lane, operation);
+            Action::Store(StoreAction::Inspect { .. } | StoreAction::InspectEnd { .. }) => {
+                self.violates(format!("no client of a run inspects: {action:?}"));
             }
-            Action::Object(action) => {
-                let operation = self.object_operation(lane, action);
-                self.start_operation(lane, operation);
-            }
+            Action::Store(_) | Action::Object(_) => self.start_operation(lane, action),
             Action::Usage { ticket } => {
-                self.start_operation(lane, Some(Operation::Usage { ticket }))
+                self.deliver(place, Event::Usage { ticket, usage: Usage::default() })
             }
-            Action::Release { buf } => {
-                if !sim_lane.state.bufs.release(buf) {
-                    self.violates(format!("server lane {lane}: a buffer is released twice"));
-                }
-            }
-            Action::Retain { as_buf, bulk } => {
-                if !sim_lane.state.bufs.retain(as_buf, bulk) {
-                    self.violates(format!("server lane {lane}: a buffer cannot be retained"));
-                }
-            }
+            Action::Release { buf } => sim_lane.state.bufs.release(buf),
+            Action::Retain { as_buf, bulk } => sim_lane.state.bufs.retain(as_buf, bulk),
             Action::WakeAt { at } => self.schedule_wake(place, at),
             Action::Log { level, line } => {
                 let line = String::from_utf8_lossy(sim_lane.state.arena.get(line)).into_owned();
@@ -255,7 +230,7 @@ impl Simulation {
         match action {
             NetAction::Send { conn, frame, bulk } => {
                 let frame = sim_lane.state.arena.get(frame).to_vec();
-                let bulk = bulk.and_then(|bulk| self.server_bulk(lane, bulk));
+                let bulk = bulk.map(|bulk| sim_lane.state.bufs.get(bulk));
                 if MaliciousClient::has(conn) {
                     return self.deliver_to_malicious_client(conn, &frame);
                 }
@@ -281,7 +256,8 @@ impl Simulation {
                 if MaliciousClient::has(conn) {
                     self.move_malicious_conn(conn, Some(to));
                 }
-                self.deliver(Place::Server(to), Incoming::HandedOver { conn, hello });
+                let event = NetEvent::HandedOver { conn, hello: Span::default() };
+                self.deliver(Place::Server(to), Incoming::new(event, hello));
             }
             NetAction::Connect { .. } => {
                 self.violates(format!("a server must not ask for this: {action:?}"));
@@ -297,6 +273,23 @@ impl Simulation {
         }
     }
 
+    /// Starts an operation.
+    fn start_operation(&mut self, lane: usize, action: Action) {
+        let log = (self.server.boot_id, narrow_u16(lane));
+        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
+        let operation = Operation::of(action, log, &sim_lane.state, self.store.patch_count());
+        let is_log = operation.is_log();
+        if is_log && sim_lane.operations.values().any(Operation::is_log) {
+            return self.violates(format!("server lane {lane}: two appends at a time"));
+        }
+        let (speeds, life) = (&self.plan.speeds, self.server.life);
+        let delay_ns = self.prng.span_ns(if is_log { speeds.log_ns } else { speeds.object_ns });
+        self.server.operation_count += 1;
+        let operation_no = self.server.operation_count;
+        sim_lane.operations.insert(operation_no, operation);
+        self.schedule_at(self.now_ns + delay_ns, Due::Complete { lane, life, operation_no });
+    }
+
     /// Completes an operation.
     pub(crate) fn complete_operation(&mut self, lane: usize, life: u64, operation_no: u64) {
         if life != self.server.life {
@@ -306,138 +299,55 @@ impl Simulation {
         let Some(operation) = sim_lane.operations.remove(&operation_no) else { return };
         let failed = self.disk_fails(lane, &operation);
         let result = if failed { Err(EIO) } else { Ok(()) };
-        let incoming = match operation {
-            Operation::Log { ticket, batch } => Incoming::Plain(Event::Store(StoreEvent::Logged {
-                ticket,
-                result: self.append(lane, &batch, failed),
-            })),
+        let place = Place::Server(lane);
+        match &operation {
+            Operation::Log { log, batch, .. } => self.on_append(lane, *log, batch, failed),
             Operation::Read { ticket, object, only_cached: true, .. }
-                if !failed && self.misses_cache(object) =>
+                if !failed && self.misses_cache(*object) =>
             {
-                Incoming::Plain(Event::Object(ObjectEvent::Uncached { ticket }))
+                return self.deliver(place, ObjectEvent::Uncached { ticket: *ticket });
             }
-            Operation::ReadList { ticket, object, ref pieces, only_cached: true }
-                if !failed && self.misses_any(object, pieces) =>
+            Operation::ReadList { ticket, object, pieces, only_cached: true }
+                if !failed && self.misses_any(*object, pieces) =>
             {
-                Incoming::Plain(Event::Object(ObjectEvent::Uncached { ticket }))
+                return self.deliver(place, ObjectEvent::Uncached { ticket: *ticket });
             }
-            Operation::Read { ticket, object, from, count, .. } => {
-                self.disk.load_into_cache(object);
-                let bytes = self.disk.read(object, from, count);
-                Incoming::Read { ticket, result: result.map(|()| bytes) }
-            }
-            Operation::ReadList { ticket, object, pieces, .. } => {
-                let mut bytes = Vec::new();
-                for ObjectPiece { stripe_index, object_offset, piece_bytes } in pieces {
-                    let object = Object { stripe_index, ..object };
-                    self.disk.load_into_cache(object);
-                    let count = narrow(u64::from(piece_bytes));
-                    let mut read = self.disk.read(object, narrow(object_offset), count);
-                    read.resize(count, 0);
-                    bytes.append(&mut read);
-                }
-                Incoming::Read { ticket, result: result.map(|()| bytes) }
-            }
-            Operation::Sums { ticket, object, ranges } => {
-                let from_disk = self.disk.load_into_cache(object);
-                let mut sums = Vec::new();
-                for (from, count) in ranges {
-                    put_sum(&mut sums, &self.disk.read(object, from, count));
-                }
-                Incoming::Sums { ticket, result: result.map(|()| sums), from_disk }
-            }
-            Operation::Patch { ticket, object, patch, block_bytes } => {
+            Operation::Patch { object, patch, .. } => {
                 // A write to a block in part trusts the rest, which was compared before the bit
                 // flipped.
-                if self.rotten_since.contains(&object) {
+                if self.rotten_since.contains(object) {
                     self.unprotected.insert(object.inode);
                 }
-                let patch = if failed { patch.half_done(&mut self.prng) } else { Some(patch) };
-                let mut sums = Vec::new();
-                if let Some(patch) = patch {
-                    sums = patch.sums(block_bytes);
-                    self.disk.patch(object, patch);
-                }
-                match block_bytes {
-                    0 => Incoming::Plain(Event::Object(ObjectEvent::Done { ticket, result })),
-                    _ => Incoming::Written { ticket, result: result.map(|()| sums) },
+                if failed && let Some(patch) = patch.clone().half_done(&mut self.prng) {
+                    self.store.patch(*object, patch);
                 }
             }
-            Operation::Sync { ticket, object, patch_no } => {
-                match (failed, self.plan.injection) {
-                    (true, _) => self.disk.sync_failed(object, patch_no),
-                    (false, Some(Injection::LostSync)) => {}
-                    (false, _) => self.disk.sync(object, patch_no),
-                }
-                Incoming::Plain(Event::Object(ObjectEvent::Done { ticket, result }))
+            Operation::Sync { object, patch_no, .. } if failed => {
+                self.store.sync_failed(*object, *patch_no);
             }
-            Operation::Stat { ticket, object } => {
-                let stat = self.disk.size(object).map(|size| ObjectStat {
-                    size_bytes: wide(size),
-                    allocated_bytes: wide(size.next_multiple_of(4096)),
-                });
-                Incoming::Plain(Event::Object(ObjectEvent::Stat {
-                    ticket,
-                    result: result.map(|()| stat),
-                }))
+            Operation::Sync { ticket, .. } if self.plan.injection == Some(Injection::LostSync) => {
+                return self.deliver(place, ObjectEvent::Done { ticket: *ticket, result });
             }
-            Operation::Seek { ticket, object, from, hole } => {
-                let found = self.disk.seek(object, from, hole).map(wide);
-                Incoming::Plain(Event::Object(ObjectEvent::Sought {
-                    ticket,
-                    result: result.map(|()| found),
-                }))
-            }
-            Operation::Remove { ticket, object } => {
-                if !failed {
-                    self.disk.remove(object);
-                }
-                Incoming::Plain(Event::Object(ObjectEvent::Done { ticket, result }))
-            }
-            Operation::Space { ticket } => {
-                let (total_bytes, free_bytes) = (1 << 40, 1 << 39);
-                let space = StoreSpace {
-                    total_bytes,
-                    free_bytes,
-                    available_bytes: free_bytes,
-                    available_file_count: None,
-                };
-                Incoming::Plain(Event::Store(StoreEvent::Space {
-                    ticket,
-                    result: result.map(|()| space),
-                }))
-            }
-            Operation::ReadRows { ticket, from, until, row_count_max } => {
-                let row_count_max = narrow(u64::from(row_count_max));
-                let rows = self.row_store.read(&from, &until, row_count_max);
-                Incoming::Rows { ticket, result: result.map(|()| rows) }
-            }
-            Operation::Usage { ticket } => {
-                Incoming::Plain(Event::Usage { ticket, usage: Usage::default() })
-            }
-        };
-        self.deliver(Place::Server(lane), incoming);
+            _ => {}
+        }
+        let incoming = self.store.complete(operation, result);
+        self.deliver(place, incoming);
     }
 
-    /// Appends a batch to the log. A failed append may have written the whole batch.
-    fn append(&mut self, lane: usize, batch: &[u8], failed: bool) -> Result<LogSpace, Errno> {
-        let boot_id = self.server.boot_id;
+    /// A batch is about to be in its log. A failed append may have written the whole batch.
+    fn on_append(&mut self, lane: usize, log: LogId, batch: &[u8], failed: bool) {
         if failed {
-            if self.disk.crash_append((boot_id, narrow_u16(lane)), batch, &mut self.prng) {
+            if self.store.tear_append(log, batch, &mut self.prng) {
                 self.record_durable(batch);
             }
-            return Err(EIO);
+            return;
         }
-        self.disk.append(boot_id, narrow_u16(lane), batch);
         self.log_line(|| crate::tap::describe(batch));
         self.record_durable(batch);
         if self.plan.applies {
-            self.row_store.behind.push_back((lane, batch.to_vec()));
+            self.store.rows.behind.push_back((lane, batch.to_vec()));
             self.schedule_in(self.plan.speeds.restart_ns, Due::ApplyBatch);
         }
-        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return Err(EIO) };
-        sim_lane.space_bytes = sim_lane.space_bytes.saturating_sub(wide(batch.len()));
-        Ok(LogSpace { space_bytes: sim_lane.space_bytes, awaits_checkpoint: false })
     }
 
     fn record_durable(&mut self, batch: &[u8]) {
@@ -453,17 +363,17 @@ impl Simulation {
         self.log_line(|| "server: crash".to_owned());
         self.drop_malicious_conns();
         self.crash_count += 1;
-        let boot_id = self.server.boot_id;
         self.server.life += 1;
-        let lanes = std::mem::take(&mut self.server.lanes);
-        for (lane, sim_lane) in lanes.into_iter().enumerate() {
+        for sim_lane in std::mem::take(&mut self.server.lanes) {
             for operation in sim_lane.operations.into_values() {
-                self.crash_operation((boot_id, narrow_u16(lane)), operation);
+                if let Some(batch) = self.store.interrupt(operation, &mut self.prng) {
+                    self.record_durable(&batch);
+                }
             }
         }
-        self.disk.crash_objects(&mut self.prng);
+        self.store.crash(&mut self.prng);
         self.lose_durable_batches();
-        self.row_store.behind.clear();
+        self.store.rows.behind.clear();
         let conns: Vec<_> = self.conns.keys().copied().collect();
         for conn in conns {
             let ours = self.conns.get(&conn).is_some_and(|conn| !conn.up.closed);
@@ -472,31 +382,6 @@ impl Simulation {
             }
         }
         self.schedule_in(self.plan.speeds.restart_ns, Due::StartServer);
-    }
-
-    fn crash_operation(&mut self, log: (u64, u16), operation: Operation) {
-        match operation {
-            Operation::Log { batch, .. } => {
-                if self.disk.crash_append(log, &batch, &mut self.prng) {
-                    self.record_durable(&batch);
-                }
-            }
-            Operation::Patch { object, patch, .. } if self.prng.one_in(2) => {
-                self.disk.patch(object, patch);
-            }
-            Operation::Remove { object, .. } if self.prng.one_in(2) => self.disk.remove(object),
-            Operation::Patch { .. }
-            | Operation::Remove { .. }
-            | Operation::Read { .. }
-            | Operation::ReadList { .. }
-            | Operation::Sync { .. }
-            | Operation::Sums { .. }
-            | Operation::Stat { .. }
-            | Operation::Seek { .. }
-            | Operation::Space { .. }
-            | Operation::ReadRows { .. }
-            | Operation::Usage { .. } => {}
-        }
     }
 }
 

@@ -6,23 +6,21 @@
 use crate::audit::{Audit, LossyRead};
 use crate::bytes::TimedChange;
 use crate::clients::Mount;
-use crate::disk::Disk;
 use crate::due::{Due, Place};
-use crate::lane_state::{Incoming, LaneState};
 use crate::lying_disk::LyingDisk;
 use crate::malicious_client::MaliciousClient;
 use crate::net::Conn;
 use crate::number::narrow;
 use crate::plan::{Injection, Plan};
-use crate::prng::{Prng, RunHash};
 use crate::rotation::Rotation;
-use crate::row_store::RowStore;
+use crate::run_hash::RunHash;
 use crate::server::Server;
 use crate::tap::Tap;
 use crate::trace::TraceProgress;
 use crate::work::CallRecord;
 use interface::{ConnId, Event, Mono, NetEvent, Now};
 use std::collections::{BTreeMap, BTreeSet};
+use test_runtime::{Incoming, LaneState, Prng, Store};
 use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
 
 /// The state of a run.
@@ -35,8 +33,7 @@ pub(crate) struct Simulation {
     agenda: BTreeMap<(u64, u64), Due>,
     due_count: u64,
     pub(crate) event_count: u64,
-    pub(crate) disk: Disk,
-    pub(crate) row_store: RowStore,
+    pub(crate) store: Store,
     pub(crate) server: Server,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
@@ -99,8 +96,7 @@ impl Simulation {
             agenda: BTreeMap::new(),
             due_count: 0,
             event_count: 0,
-            disk: Disk::default(),
-            row_store: RowStore::default(),
+            store: Store::default(),
             server: Server::default(),
             mounts: Vec::new(),
             conns: BTreeMap::new(),
@@ -235,9 +231,9 @@ impl Simulation {
     }
 
     /// Delivers an event to a lane and schedules the lane's turn.
-    pub(crate) fn deliver(&mut self, place: Place, incoming: Incoming) {
+    pub(crate) fn deliver(&mut self, place: Place, incoming: impl Into<Incoming>) {
         let Some(state) = self.lane_state(place) else { return };
-        state.inbox.push_back(incoming);
+        state.deliver(incoming);
         self.schedule_turn(place);
     }
 
@@ -303,7 +299,7 @@ impl Simulation {
     pub(crate) fn schedule_wake(&mut self, place: Place, at: Mono) {
         let life = self.life(place);
         if let Some(state) = self.lane_state(place) {
-            state.wake_at_ns = Some(at.0);
+            state.wake_at = Some(at);
             self.schedule_at(at.0, Due::Wake(place, life));
         }
     }
@@ -314,9 +310,9 @@ impl Simulation {
             return;
         }
         let Some(state) = self.lane_state(place) else { return };
-        if state.wake_at_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-            state.wake_at_ns = None;
-            self.deliver(place, Incoming::Plain(Event::Tick));
+        if state.wake_at.is_some_and(|at| at.0 <= now_ns) {
+            state.wake_at = None;
+            self.deliver(place, Event::Tick);
         }
     }
 

@@ -3,9 +3,10 @@
 //! that can be checked at once.
 
 use crate::work::Tag;
-use disk::{BATCH_HEADER_BYTES, BatchHeader, Change, Changes, Origin, Record, TxnChange, TxnId};
+use disk::{Change, Changes, Origin, Record, TxnChange, TxnId};
 use interface::ConnId;
 use std::collections::{BTreeMap, BTreeSet};
+use test_runtime::records;
 use wire::{
     Caller, CommitNotification, FrameKind, Groups, Header, Op, Reader, Reply, Request, SessionId,
     ShardId, Transno, Welcome, Wire, Xid, reply_flag, request_flag,
@@ -243,19 +244,6 @@ impl Tap {
         let request = self.requests.get(&(txn.session, shard, txn.xid));
         request.map_or(0, |request| request.sent_ns)
     }
-}
-
-/// The records of a batch.
-pub(crate) fn records(batch: &[u8]) -> Vec<Record<'_>> {
-    let mut records = Vec::new();
-    let Some(head) = BatchHeader::decode(batch) else { return records };
-    let mut rest = batch.get(BATCH_HEADER_BYTES..).unwrap_or_default();
-    for _ in 0..head.record_count {
-        let Ok((record, left)) = Record::decode(rest) else { break };
-        records.push(record);
-        rest = left;
-    }
-    records
 }
 
 /// A batch for the event log.

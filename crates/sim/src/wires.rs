@@ -1,10 +1,10 @@
 //! The simulated network: connects, sends, delivers, closes and cuts.
 
 use crate::due::{Due, Place};
-use crate::lane_state::Incoming;
 use crate::net::{Conn, Direction, End, SentFrame};
 use crate::simulation::Simulation;
-use interface::{CloseReason, ConnId, Errno, Event, NetEvent, Ticket};
+use interface::{CloseReason, ConnId, Errno, NetEvent, Ticket};
+use test_runtime::Incoming;
 
 const REFUSED: Errno = Errno(111);
 const TIMED_OUT: Errno = Errno(110);
@@ -19,9 +19,8 @@ impl Simulation {
         let partitioned = self.mounts[client].partitioned_until_ns > self.now_ns;
         if partitioned || !self.server.up {
             let errno = if partitioned { TIMED_OUT } else { REFUSED };
-            let event =
-                Event::Net(NetEvent::ConnectFailed { ticket, reason: CloseReason::Failed(errno) });
-            return self.deliver(place, Incoming::Plain(event));
+            let reason = CloseReason::Failed(errno);
+            return self.deliver(place, NetEvent::ConnectFailed { ticket, reason });
         }
         self.conn_count += 1;
         let conn = ConnId(self.conn_count);
@@ -44,7 +43,7 @@ impl Simulation {
             },
         );
         self.log_line(|| format!("{place:?}: connected as {conn:?}"));
-        self.deliver(place, Incoming::Plain(Event::Net(NetEvent::Connected { ticket, conn })));
+        self.deliver(place, NetEvent::Connected { ticket, conn });
     }
 
     /// Sends a frame.
@@ -91,7 +90,7 @@ impl Simulation {
         }
         let SentFrame { frame, bulk } = sent;
         self.log_line(|| format!("{conn:?} arrived at {place:?}"));
-        self.deliver(place, Incoming::Frame { conn, frame, bulk });
+        self.deliver(place, Incoming::frame(conn, frame, bulk));
     }
 
     /// An end learns that the connection is closed, after the frames that were still under way to
@@ -114,8 +113,7 @@ impl Simulation {
             return;
         }
         self.log_line(|| format!("{conn:?} is closed for {place:?}"));
-        let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
-        self.deliver(place, Incoming::Plain(event));
+        self.deliver(place, NetEvent::Closed { conn, reason: CloseReason::Ended });
     }
 
     /// A lane closes a connection. Frames that it sent before still arrive; then the other end

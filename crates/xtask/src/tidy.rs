@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which crate may depend on which of ours; DESIGN.md §2 gives the reasons.
-const EDGES: [(&str, &[&str]); 19] = [
+const EDGES: [(&str, &[&str]); 20] = [
     ("wire", &[]),
     ("disk", &["wire"]),
     ("interface", &["wire"]),
@@ -30,7 +30,8 @@ const EDGES: [(&str, &[&str]); 19] = [
     ("bind-lmdb", &["wire"]),
     ("store", &["wire", "disk", "interface", "ring", "bind-lmdb"]),
     ("check", &["wire", "disk", "store"]),
-    ("sim", &["wire", "disk", "interface", "meta", "lane", "client"]),
+    ("test-runtime", &["wire", "disk", "interface"]),
+    ("sim", &["wire", "disk", "interface", "meta", "lane", "client", "test-runtime"]),
     ("library", &["wire", "interface", "client", "ring", "seal"]),
     ("bench", &["wire", "disk", "interface", "lane", "ring", "library", "seal"]),
     (

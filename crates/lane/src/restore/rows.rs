@@ -4,32 +4,46 @@
 
 use super::Restore;
 use alloc::vec::Vec;
-use disk::rows::Row;
+use disk::rows::{Range, Row};
 use disk::{
     BlockSums, Change, ClientChange, ExportChange, Fault, Origin, PreVersions, Record, TxnChange,
 };
 use meta::Unit;
 use wire::{Bytes, InodeNo, Op, SessionId, ShardId, Status, Transno, Wire, Xid};
 
-/// Takes rows in the order of their keys.
+impl Restore {
+    /// Loads the rows, which `read` reads by ranges and in the order of their keys. With a limit on
+    /// the memory of names it reads only those that a start needs.
+    ///
+    /// # Errors
+    /// Those of `read`, and [`Fault`] when rows do not fit the store or each other.
+    pub fn load<E: From<Fault>>(
+        self,
+        mut read: impl FnMut(&Range, &mut dyn FnMut(&Row<'_>) -> Result<(), Fault>) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let parts = [Range::inodes(), Range::start()];
+        let ranges = if self.is_bounded { &parts[..] } else { &[Range::all()] };
+        let mut loading = Loading { restore: self, away: Vec::new() };
+        for range in ranges {
+            read(range, &mut |row| loading.load(row))?;
+        }
+        for unit in loading.missing() {
+            read(&unit.range(), &mut |row| loading.meta(&unit).fetch_row(&unit, row))?;
+            loading.meta(&unit).finish_fetch(&unit);
+        }
+        Ok(loading.finish()?)
+    }
+}
+
+/// A restore, and what waits for its end.
 #[derive(Debug)]
-pub struct Loading {
+struct Loading {
     restore: Restore,
     away: Vec<(ShardId, SessionId)>,
 }
 
 impl Loading {
-    /// Begins with a new store.
-    #[must_use]
-    pub const fn new(restore: Restore) -> Self {
-        Self { restore, away: Vec::new() }
-    }
-
-    /// Loads a row.
-    ///
-    /// # Errors
-    /// [`Fault`] when it does not fit the store or the rows before.
-    pub fn load(&mut self, row: &Row<'_>) -> Result<(), Fault> {
+    fn load(&mut self, row: &Row<'_>) -> Result<(), Fault> {
         match *row {
             Row::Inode(of) => self.names(of.inode, row),
             Row::Target { inode, .. } | Row::Xattr { inode, .. } | Row::Orphan { inode } => {
@@ -110,8 +124,8 @@ impl Loading {
     }
 
     /// The units that must be loaded before the start can end: those of interrupted transactions,
-    /// where not everything is loaded. Their rows go to [`Loading::fetch`].
-    pub fn missing(&mut self) -> Vec<Unit> {
+    /// where not everything is loaded.
+    fn missing(&mut self) -> Vec<Unit> {
         let Restore { metas, in_doubt, .. } = &mut self.restore;
         let mut missing = Vec::new();
         for (shard, part) in in_doubt.parts() {
@@ -124,28 +138,12 @@ impl Loading {
         missing
     }
 
-    /// Loads a row of a missing unit.
-    ///
-    /// # Errors
-    /// [`Fault`] when it does not fit it.
-    pub fn fetch(&mut self, unit: &Unit, row: &Row<'_>) -> Result<(), Fault> {
-        self.meta(unit).fetch_row(unit, row)
-    }
-
-    /// All rows of a missing unit were loaded.
-    pub fn fetched(&mut self, unit: &Unit) {
-        self.meta(unit).finish_fetch(unit);
-    }
-
     fn meta(&mut self, unit: &Unit) -> &mut meta::Shard {
         &mut self.restore.metas[usize::from(unit.shard().index())]
     }
 
     /// All rows were loaded.
-    ///
-    /// # Errors
-    /// [`Fault`] when they do not fit together.
-    pub fn finish(mut self) -> Result<Restore, Fault> {
+    fn finish(mut self) -> Result<Restore, Fault> {
         for (shard, session) in core::mem::take(&mut self.away) {
             self.replay_change(shard, &Change::Client(ClientChange::SessionAway { session }))?;
         }

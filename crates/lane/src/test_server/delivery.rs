@@ -1,9 +1,10 @@
 //! Messages between the lanes, and faults of their delivery.
 
-use super::{PendingEvent, TestServer};
+use super::{Incoming, TestServer};
+use crate::Lane;
 use crate::peers::message::{PeerBody, PeerMessage};
 use alloc::vec::Vec;
-use interface::{Core as _, Turn};
+use interface::{Core as _, Event, PeerEvent, Span, Turn};
 use wire::{InodeNo, LaneId, Wire as _};
 
 /// What happens to messages between lanes: each fault to one in so many; 0: never.
@@ -45,11 +46,10 @@ impl TestServer {
         let count = if lost { 0 } else { 1 + usize::from(repeated) };
         for _ in 0..count {
             let early = rolls(reorders_one_in);
-            let pending = &mut self.hosts[usize::from(to.0)].pending_events;
-            let sent = |pending: &PendingEvent| matches!(pending, PendingEvent::Encoded { .. });
-            let first = pending.iter().position(sent).filter(|_| early);
-            let at = first.unwrap_or(pending.len());
-            pending.insert(at, PendingEvent::Encoded { from, body: body.clone() });
+            let inbox = &mut self.hosts[usize::from(to.0)].state.inbox;
+            let first = inbox.iter().position(is_message).filter(|_| early);
+            let at = first.unwrap_or(inbox.len());
+            inbox.insert(at, message(from, body.clone()));
         }
     }
 
@@ -65,35 +65,36 @@ impl TestServer {
 
     /// A lane takes a turn in which it applies this message.
     pub(crate) fn apply_message(&mut self, index: usize, body: &PeerBody<'_>) {
-        let host = &mut self.hosts[index];
-        host.arena.reset();
-        let mut actions = Vec::new();
-        let mut turn = Turn { now: self.now, arena: &mut host.arena, actions: &mut actions };
-        host.lane.apply_message(&mut turn, body);
-        host.lane.settle(&mut turn);
-        actions.into_iter().for_each(|action| self.perform(index, action));
+        self.act(index, |lane, turn| {
+            lane.apply_message(turn, body);
+            lane.settle(turn);
+        });
     }
 
     /// A lane sends a message about a file to the lane of its contents.
     pub(crate) fn send_message(&mut self, index: usize, inode: InodeNo) {
         let to = self.map.data_shard(inode, 0);
+        self.act(index, |lane, turn| lane.send_to_shard(turn, to, &PeerBody::Changed { inode }));
+    }
+
+    fn act(&mut self, index: usize, act: impl FnOnce(&mut Lane, &mut Turn<'_>)) {
         let host = &mut self.hosts[index];
-        host.arena.reset();
+        let arena = &mut host.state.arena;
+        arena.reset();
         let mut actions = Vec::new();
-        let mut turn = Turn { now: self.now, arena: &mut host.arena, actions: &mut actions };
-        host.lane.send_to_shard(&mut turn, to, &PeerBody::Changed { inode });
+        act(&mut host.lane, &mut Turn { now: self.now, arena, actions: &mut actions });
         actions.into_iter().for_each(|action| self.perform(index, action));
     }
 
     /// All messages on their way are lost.
     pub(crate) fn lose_messages(&mut self) {
-        let arrives = |pending: &PendingEvent| !matches!(pending, PendingEvent::Encoded { .. });
-        self.hosts.iter_mut().for_each(|host| host.pending_events.retain(arrives));
+        let arrives = |incoming: &Incoming| !is_message(incoming);
+        self.hosts.iter_mut().for_each(|host| host.state.inbox.retain(arrives));
     }
 
     /// Bytes arrive from a lane.
     pub(crate) fn receive(&mut self, index: usize, from: LaneId, body: Vec<u8>) {
-        self.hosts[index].pending_events.push(PendingEvent::Encoded { from, body });
+        self.hosts[index].state.deliver(message(from, body));
     }
 }
 
@@ -106,4 +107,12 @@ fn emptied(bytes: Vec<u8>) -> Vec<u8> {
         }
         _ => bytes,
     }
+}
+
+fn message(from: LaneId, body: Vec<u8>) -> Incoming {
+    Incoming::new(PeerEvent::Received { from, body: Span::default() }, body)
+}
+
+const fn is_message(incoming: &Incoming) -> bool {
+    matches!(incoming.event, Event::Peer(PeerEvent::Received { .. }))
 }

@@ -1,8 +1,8 @@
 //! The lanes, proxy lanes and the TLS state of the test server's connections.
 
-use super::{PendingEvent, TestServer};
+use super::{Incoming, TestServer};
 use crate::Lane;
-use interface::ConnId;
+use interface::{ConnId, NetEvent, Span};
 use wire::{Bytes, CertificateIdentity, Channel, Wire as _};
 
 impl TestServer {
@@ -19,7 +19,7 @@ impl TestServer {
     /// Puts a peer's connection under TLS, before its first frame.
     pub(crate) fn seal(&mut self, conn: ConnId, channel: Channel) {
         let lane = self.lane_of(conn);
-        self.hosts[lane].pending_events.push(PendingEvent::Sealed { conn, channel, holder: None });
+        self.hosts[lane].state.deliver(NetEvent::Sealed { conn, channel, holder: None });
     }
 
     /// The same with a client certificate.
@@ -27,10 +27,7 @@ impl TestServer {
         let lane = self.lane_of(conn);
         let opens = CertificateIdentity::grant_lines([uri].into_iter());
         let holder = CertificateIdentity { key: [key; 32], grants: Bytes(&opens) }.to_bytes();
-        self.hosts[lane].pending_events.push(PendingEvent::Sealed {
-            conn,
-            channel,
-            holder: Some(holder),
-        });
+        let event = NetEvent::Sealed { conn, channel, holder: Some(Span::default()) };
+        self.hosts[lane].state.deliver(Incoming::new(event, holder));
     }
 }
