@@ -137,7 +137,7 @@ impl TestServer {
             hosts: Vec::new(),
             peers: BTreeMap::new(),
             conn_count: 0,
-            store: Store::default(),
+            store: Store::new(4096),
             names_bytes_max: None,
         }
     }
@@ -314,7 +314,7 @@ impl TestServer {
 
     /// The number of objects.
     pub(crate) fn object_count(&self) -> usize {
-        self.store.object_count()
+        self.store.objects().len()
     }
 
     /// One step: an action ends or a lane takes a turn. `false`: nothing is left to do.

@@ -96,7 +96,7 @@ impl Simulation {
             agenda: BTreeMap::new(),
             due_count: 0,
             event_count: 0,
-            store: Store::default(),
+            store: Store::new(4096),
             server: Server::default(),
             mounts: Vec::new(),
             conns: BTreeMap::new(),

@@ -41,7 +41,8 @@ impl Incoming {
         Self { bulk: result.ok().filter(|bytes| !bytes.is_empty()), ..read }
     }
 
-    fn enter(mut self, arena: &mut Arena, bufs: &mut Bufs) -> Event {
+    /// The event, with its bytes in place.
+    pub fn enter(mut self, arena: &mut Arena, bufs: &mut Bufs) -> Event {
         if let Some(span) = span_of(&mut self.event) {
             *span = arena.put(&self.bytes);
         }

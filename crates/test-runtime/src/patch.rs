@@ -26,6 +26,15 @@ impl Patch {
         })
     }
 
+    /// Behind its last byte.
+    pub const fn end(&self) -> usize {
+        match self {
+            Self::Write { from, bytes } => *from + bytes.len(),
+            Self::Truncate { size } => *size,
+            Self::Allocate { from, count, .. } => *from + *count,
+        }
+    }
+
     /// A prefix of a write.
     pub(crate) fn torn(mut self, prng: &mut Prng) -> Self {
         if let Self::Write { bytes, .. } = &mut self {
@@ -49,21 +58,17 @@ impl Patch {
     pub(crate) fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Write { from, bytes: written } => {
-                let end = from + written.len();
-                if bytes.len() < end {
-                    bytes.resize(end, 0);
-                }
-                bytes[*from..end].copy_from_slice(written);
+                bytes.resize(bytes.len().max(self.end()), 0);
+                bytes[*from..self.end()].copy_from_slice(written);
             }
             Self::Truncate { size } => bytes.resize(*size, 0),
-            Self::Allocate { from, count, zeros, keep_size } => {
-                let end = from + count;
-                if !keep_size && bytes.len() < end {
-                    bytes.resize(end, 0);
+            Self::Allocate { from, zeros, keep_size, .. } => {
+                if !keep_size {
+                    bytes.resize(bytes.len().max(self.end()), 0);
                 }
-                let (from, end) = ((*from).min(bytes.len()), end.min(bytes.len()));
+                let size = bytes.len();
                 if *zeros {
-                    bytes[from..end].fill(0);
+                    bytes[size.min(*from)..size.min(self.end())].fill(0);
                 }
             }
         }

@@ -29,9 +29,10 @@ struct File {
 }
 
 /// The contents of the store.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Store {
     pub rows: RowStore,
+    page_bytes: usize,
     logs: BTreeMap<LogId, Log>,
     files: BTreeMap<Object, File>,
     patch_count: u64,
@@ -40,6 +41,18 @@ pub struct Store {
 }
 
 impl Store {
+    /// An empty store, whose objects have holes of whole pages.
+    pub fn new(page_bytes: usize) -> Self {
+        Self {
+            rows: RowStore::default(),
+            page_bytes,
+            logs: BTreeMap::new(),
+            files: BTreeMap::new(),
+            patch_count: 0,
+            evicted: BTreeSet::new(),
+        }
+    }
+
     /// Ends an operation. One that fails leaves nothing behind.
     pub fn complete(&mut self, operation: Operation, result: Result<(), Errno>) -> Incoming {
         match operation {
@@ -164,8 +177,13 @@ impl Store {
 
     // ---- objects ----
 
-    pub fn object_count(&self) -> usize {
-        self.files.len()
+    pub fn objects(&self) -> impl ExactSizeIterator<Item = Object> {
+        self.files.keys().copied()
+    }
+
+    /// What is durable of each object.
+    pub fn durable(&self) -> impl Iterator<Item = (Object, &[u8])> {
+        self.files.iter().filter_map(|(object, file)| Some((*object, file.base.as_deref()?)))
     }
 
     fn seen(&self, object: Object) -> &[u8] {
@@ -180,15 +198,15 @@ impl Store {
 
     /// The first offset from here on that is in a hole, or that is not: a page of zeros is a hole.
     fn seek(&self, object: Object, from: usize, hole: bool) -> Option<usize> {
-        const PAGE_BYTES: usize = 4096;
+        let page_bytes = self.page_bytes;
         let seen = self.seen(object);
         if from >= seen.len() {
             return None;
         }
-        let pages = seen.chunks(PAGE_BYTES).enumerate().skip(from / PAGE_BYTES);
+        let pages = seen.chunks(page_bytes).enumerate().skip(from / page_bytes);
         let mut places = pages
             .filter(|(_, page)| page.iter().all(|byte| *byte == 0) == hole)
-            .map(|(index, _)| (index * PAGE_BYTES).max(from));
+            .map(|(index, _)| (index * page_bytes).max(from));
         places.next().or(hole.then_some(seen.len()))
     }
 
@@ -209,7 +227,7 @@ impl Store {
     }
 
     /// Makes everything up to `patch_no` durable.
-    fn sync(&mut self, object: Object, patch_no: u64) {
+    pub fn sync(&mut self, object: Object, patch_no: u64) {
         let Some(file) = self.files.get_mut(&object) else { return };
         let base = file.base.get_or_insert_default();
         for (_, patch) in file.unsynced.iter().filter(|(number, _)| *number <= patch_no) {

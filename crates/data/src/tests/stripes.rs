@@ -1,34 +1,25 @@
-//! Files of several stripe objects, compared with bytes in memory. The test is the runtime: objects
-//! are bytes of their own, and a crash loses what was not synced.
+//! Files of several stripe objects, compared with bytes in memory.
 
 use super::*;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use disk::Change;
-use interface::{Object as ObjectName, ObjectPiece, SumRange};
-use wire::{Allocate, Allocation, Layout, Piece, Pieces, ReadList, Reader, Seek, WriteList};
+use interface::Event;
+use test_runtime::{LaneState, Operation, Prng, Store};
+use wire::{Allocate, Allocation, Layout, Piece, Pieces, ReadList, Seek, WriteList};
 
 const UNIT_BYTES: u64 = 64;
 const BLOCK_BYTES: u32 = 16;
 const LAYOUT: Layout = Layout { stripe_unit_bytes: UNIT_BYTES, stripe_count: 1 };
 
-/// The objects on a disk: what readers see, and what a crash leaves.
-#[derive(Clone, Default)]
-struct Disk {
-    seen: BTreeMap<u32, Vec<u8>>,
-    durable: BTreeMap<u32, Vec<u8>>,
-}
-
 /// The shards, their disk, and their log.
 struct World {
     shards: Shards,
-    arena: Arena,
+    lane: LaneState,
     now: Now,
     actions: Vec<Action>,
-    disk: Disk,
-    bufs: BTreeMap<u32, Vec<u8>>,
-    buf_count: u32,
+    store: Store,
     /// Changes whose records are durable.
     log: Vec<(Transno, Vec<u8>)>,
     answers: BTreeMap<Token, Result<(Answer, Vec<u8>), Status>>,
@@ -65,12 +56,11 @@ impl World {
     fn new() -> Self {
         Self {
             shards: shards_of(&[], 1),
-            arena: Arena::new(),
+            lane: LaneState::default(),
             now: Now { mono: Mono(0), wall_ns: WALL_NS },
             actions: Vec::new(),
-            disk: Disk::default(),
-            bufs: BTreeMap::new(),
-            buf_count: 0,
+            // Any zero is a hole.
+            store: Store::new(1),
             log: Vec::new(),
             answers: BTreeMap::new(),
             token_count: 0,
@@ -80,27 +70,22 @@ impl World {
     }
 
     fn with<T>(&mut self, act: impl FnOnce(&mut Shards, &mut Turn<'_>) -> T) -> T {
-        let Self { shards, arena, actions, now, .. } = self;
-        act(shards, &mut Turn { now: *now, arena, actions })
+        let Self { shards, lane, actions, now, .. } = self;
+        act(shards, &mut Turn { now: *now, arena: &mut lane.arena, actions })
     }
 
     /// The server dies, and another one starts with what is durable.
     fn crash(&mut self, term: u32) {
         self.shards = shards_of(&self.log, term);
         self.actions.clear();
-        self.disk.seen = self.disk.durable.clone();
+        self.store.crash(&mut Prng::new(term.into()));
     }
 
     fn request<'a>(&mut self, op: Op, body: &impl Wire<'a>, bytes: Option<&[u8]>) -> Token {
         self.token_count += 1;
         let token = Token(self.token_count);
-        let bulk = bytes.filter(|bytes| !bytes.is_empty()).map(|bytes| {
-            self.buf_count += 1;
-            self.bufs.insert(self.buf_count, bytes.to_vec());
-            let (start, bulk_bytes) = (0, bytes.len() as u32);
-            let crc32c = Some(wire::crc32c(bytes));
-            Bulk { buf: BufId(self.buf_count), start, bulk_bytes, crc32c, mac: NO_MAC }
-        });
+        let bytes = bytes.filter(|bytes| !bytes.is_empty());
+        let bulk = bytes.map(|bytes| self.lane.bufs.put(bytes.to_vec()));
         let body = body.to_bytes();
         let (shard, client) = (ShardId::data(0), CLIENT);
         let request = DataRequest { token, op, shard, body: &body, bulk, client };
@@ -147,7 +132,7 @@ impl World {
                 Outcome::Answered { token, result, .. } => {
                     let bytes = |answer: Answer| {
                         let bulk = answer.bulk();
-                        let bytes = bulk.map(|bulk| self.bufs[&bulk.buf.0].clone());
+                        let bytes = bulk.map(|bulk| self.lane.bufs.get(bulk));
                         (answer, bytes.unwrap_or_default())
                     };
                     let answer = result.map(bytes);
@@ -182,135 +167,21 @@ impl World {
     }
 
     fn perform(&mut self, action: ObjectAction) {
-        use interface::ObjectEvent as E;
         let failed = self.fails.is_some_and(|fails| fails(&action));
         if failed {
             self.fails = None;
         }
         let result = if failed { Err(Errno(28)) } else { Ok(()) };
-        let event = match action {
-            ObjectAction::Read { ticket, object, object_offset, read_bytes, .. } => {
-                let bytes = self.read(object, object_offset, read_bytes.into());
-                E::Read { ticket, result: Ok(self.bulk(bytes)) }
-            }
-            ObjectAction::ReadList { ticket, object, pieces, .. } => {
-                let encoded = self.arena.get(pieces).to_vec();
-                let mut from = Reader::new(&encoded);
-                let mut bytes = Vec::new();
-                while let Ok(ObjectPiece { stripe_index, object_offset, piece_bytes }) = from.read()
-                {
-                    let object = ObjectName { stripe_index, ..object };
-                    let mut piece = self.read(object, object_offset, piece_bytes.into());
-                    piece.resize(piece_bytes as usize, 0);
-                    bytes.append(&mut piece);
-                }
-                E::Read { ticket, result: Ok(self.bulk(bytes)) }
-            }
-            ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes } => {
-                let start = bulk.start as usize;
-                let bytes = self.bufs[&bulk.buf.0][start..][..bulk.bulk_bytes as usize].to_vec();
-                let (from, end) = (object_offset as usize, object_offset as usize + bytes.len());
-                assert!(end as u64 <= UNIT_BYTES, "an object has the bytes of one stripe");
-                let seen = self.disk.seen.entry(object.stripe_index).or_default();
-                seen.resize(seen.len().max(end), 0);
-                seen[from..end].copy_from_slice(&bytes);
-                match block_bytes {
-                    0 => E::Done { ticket, result },
-                    _ => E::Written { ticket, result: Ok(self.sums_of(object_offset, &bytes)) },
-                }
-            }
-            ObjectAction::Sums { ticket, object, ranges } => {
-                let encoded = self.arena.get(ranges).to_vec();
-                let mut from = Reader::new(&encoded);
-                let mut sums = Vec::new();
-                while let Ok(SumRange { object_offset, range_bytes }) = from.read() {
-                    put_sum(&mut sums, &self.read(object, object_offset, range_bytes.into()));
-                }
-                E::Sums { ticket, result: Ok(self.arena.put(&sums)), from_disk: false }
-            }
-            ObjectAction::Truncate { ticket, object, size_bytes }
-            | ObjectAction::GiveBack { ticket, object, size_bytes, .. } => {
-                assert!(size_bytes <= UNIT_BYTES);
-                let seen = self.disk.seen.entry(object.stripe_index).or_default();
-                seen.resize(size_bytes as usize, 0);
-                E::Done { ticket, result }
-            }
-            ObjectAction::Allocate {
-                ticket,
-                object,
-                object_offset,
-                range_bytes,
-                allocation,
-                keep_size,
-            } => {
-                let (from, end) = (object_offset as usize, (object_offset + range_bytes) as usize);
-                assert!(end as u64 <= UNIT_BYTES);
-                let seen = self.disk.seen.entry(object.stripe_index).or_default();
-                if !failed && !keep_size && seen.len() < end {
-                    seen.resize(end, 0);
-                }
-                if !failed && allocation != Allocation::Reserve {
-                    let size = seen.len();
-                    seen[from.min(size)..end.min(size)].fill(0);
-                }
-                E::Done { ticket, result }
-            }
-            ObjectAction::Seek { ticket, object, object_offset, hole } => {
-                let seen = self.disk.seen.get(&object.stripe_index).map_or(&[][..], |seen| seen);
-                let from = object_offset as usize;
-                let mut places = from..seen.len();
-                let found = places.find(|at| (seen[*at] == 0) == hole);
-                let found = found.or((hole && from < seen.len()).then_some(seen.len()));
-                E::Sought { ticket, result: Ok(found.map(|at| at as u64)) }
-            }
-            ObjectAction::Sync { ticket, object } => {
-                if let Some(seen) = self.disk.seen.get(&object.stripe_index) {
-                    self.disk.durable.insert(object.stripe_index, seen.clone());
-                }
-                E::Done { ticket, result }
-            }
-            ObjectAction::Stat { ticket, object } => {
-                let seen = self.disk.seen.get(&object.stripe_index);
-                let stat = seen.map(|seen| ObjectStat {
-                    size_bytes: seen.len() as u64,
-                    allocated_bytes: seen.len() as u64,
-                });
-                E::Stat { ticket, result: Ok(stat) }
-            }
-            ObjectAction::Remove { ticket, object } => {
-                self.disk.seen.remove(&object.stripe_index);
-                self.disk.durable.remove(&object.stripe_index);
-                E::Done { ticket, result }
-            }
-        };
         self.done.push(format!("{action:?}"));
-        self.with(|shards, turn| shards.on_object(turn, event));
-    }
-
-    fn read(&self, object: ObjectName, from: u64, count: u64) -> Vec<u8> {
-        let seen = self.disk.seen.get(&object.stripe_index).map_or(&[][..], |seen| seen);
-        let (from, end) = ((from as usize).min(seen.len()), (from + count) as usize);
-        seen[from..end.min(seen.len())].to_vec()
-    }
-
-    fn bulk(&mut self, bytes: Vec<u8>) -> Option<Bulk> {
-        self.buf_count += 1;
-        let (start, bulk_bytes) = (0, bytes.len() as u32);
-        self.bufs.insert(self.buf_count, bytes);
-        let buf = BufId(self.buf_count);
-        (bulk_bytes > 0).then_some(Bulk { buf, start, bulk_bytes, crc32c: None, mac: NO_MAC })
-    }
-
-    fn sums_of(&mut self, mut at: u64, mut bytes: &[u8]) -> interface::Span {
-        let mut sums = Vec::new();
-        while !bytes.is_empty() {
-            let left = (u64::from(BLOCK_BYTES) - at % u64::from(BLOCK_BYTES)) as usize;
-            let (here, behind) = bytes.split_at(left.min(bytes.len()));
-            put_sum(&mut sums, here);
-            at += here.len() as u64;
-            bytes = behind;
+        let operation = Operation::of(action.into(), (0, 0), &self.lane, self.store.patch_count());
+        if let Operation::Patch { patch, .. } = &operation {
+            let is_within = patch.end() as u64 <= UNIT_BYTES;
+            assert!(is_within, "an object has the bytes of one stripe: {patch:?}");
         }
-        self.arena.put(&sums)
+        let ended = self.store.complete(operation, result);
+        let LaneState { arena, bufs, .. } = &mut self.lane;
+        let Event::Object(event) = ended.enter(arena, bufs) else { panic!("{action:?}") };
+        self.with(|shards, turn| shards.on_object(turn, event));
     }
 
     // Requests.
@@ -357,13 +228,8 @@ impl World {
 
     /// Stripes that have objects.
     fn stripes(&self) -> Vec<u32> {
-        self.disk.seen.keys().copied().collect()
+        self.store.objects().map(|object| object.stripe_index).collect()
     }
-}
-
-fn put_sum(sums: &mut Vec<u8>, bytes: &[u8]) {
-    sums.extend_from_slice(&wire::crc32c(bytes).to_le_bytes());
-    sums.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
 }
 
 /// A pseudorandom number below `end`.
@@ -510,7 +376,8 @@ fn an_object_left_by_a_crash_is_found_and_removed() {
         assert!(action.is_some());
         let Some(Action::Object(write)) = world.actions.pop() else { panic!("a write") };
         world.perform(write);
-        world.disk.durable = world.disk.seen.clone();
+        let all = world.store.objects().collect::<Vec<_>>();
+        all.into_iter().for_each(|object| world.store.sync(object, u64::MAX));
         world.crash(2);
         assert_eq!(world.stripes(), [0, 3]);
         if removes {
@@ -554,9 +421,11 @@ fn a_truncation_across_a_hole_never_leaves_less_than_its_size() {
         let Some(action) = world.actions.pop() else { break };
         let Action::Object(action) = action else { continue };
         world.perform(action);
-        let durable = &world.disk.durable;
-        let end = |(index, bytes): (&u32, &Vec<u8>)| LAYOUT.start(*index) + bytes.len() as u64;
-        sizes.push(durable.iter().map(end).max().unwrap_or(0));
+        let durable = world.store.durable();
+        let end = |(object, bytes): (interface::Object, &[u8])| {
+            LAYOUT.start(object.stripe_index) + bytes.len() as u64
+        };
+        sizes.push(durable.map(end).max().unwrap_or(0));
     }
     assert!(sizes.iter().all(|size| *size >= 10), "{sizes:?}");
     world.run();
