@@ -53,12 +53,6 @@ impl Outcome {
         self.mends.splice(0..0, mends);
         self.findings.splice(0..0, findings);
     }
-
-    /// The worst severity, if there is a finding.
-    #[must_use]
-    pub fn worst(&self) -> Option<Severity> {
-        self.findings.iter().map(|finding| finding.severity).max()
-    }
 }
 
 /// What is seen of a shard.

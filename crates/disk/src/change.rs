@@ -292,20 +292,6 @@ impl<'a> Change<'a> {
             Self::Export(change) => change.tag(),
         }
     }
-
-    /// Whether it has a pre-version that a replay checks (docs/protocol.md §10). The n-th such change of
-    /// a record has the n-th pre-version; 0 for an object that must not exist.
-    #[must_use]
-    pub const fn is_versioned(&self) -> bool {
-        matches!(
-            self,
-            Self::Inode { .. }
-                | Self::DirAttrs { .. }
-                | Self::Dirent { .. }
-                | Self::DirentRemoved { .. }
-                | Self::InodeRemoved { .. }
-        )
-    }
 }
 
 /// An mtime with the time of its setting: both or neither.

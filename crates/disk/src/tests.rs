@@ -16,27 +16,6 @@ use wire::{
     Status, Term, Timestamp, Transno, Xid,
 };
 
-/// A seeded PRNG: the same seed gives the same run.
-pub(crate) struct TestRng(fastrand::Rng);
-
-impl TestRng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(fastrand::Rng::with_seed(seed))
-    }
-
-    pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0.u64(..)
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0.usize(..limit)
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.0.u8(..)).collect()
-    }
-}
-
 pub(crate) fn row() -> InodeRow {
     InodeRow {
         inode: InodeNo(0x0001_0000_0000_0002),

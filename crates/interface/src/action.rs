@@ -394,35 +394,7 @@ pub enum KernelAction {
     },
 }
 
-impl From<NetAction> for Action {
-    fn from(action: NetAction) -> Self {
-        Self::Net(action)
-    }
-}
-
-impl From<PeerAction> for Action {
-    fn from(action: PeerAction) -> Self {
-        Self::Peer(action)
-    }
-}
-
-impl From<StoreAction> for Action {
-    fn from(action: StoreAction) -> Self {
-        Self::Store(action)
-    }
-}
-
-impl From<ObjectAction> for Action {
-    fn from(action: ObjectAction) -> Self {
-        Self::Object(action)
-    }
-}
-
-impl From<KernelAction> for Action {
-    fn from(action: KernelAction) -> Self {
-        Self::Kernel(action)
-    }
-}
+from_parts!(Action: Net(NetAction), Peer(PeerAction), Store(StoreAction), Object(ObjectAction), Kernel(KernelAction));
 
 impl NetAction {
     /// Admits a peer that may write and has no party: a client's server, or a client in a program

@@ -451,32 +451,4 @@ pub enum KernelEvent {
     },
 }
 
-impl From<NetEvent> for Event {
-    fn from(event: NetEvent) -> Self {
-        Self::Net(event)
-    }
-}
-
-impl From<PeerEvent> for Event {
-    fn from(event: PeerEvent) -> Self {
-        Self::Peer(event)
-    }
-}
-
-impl From<StoreEvent> for Event {
-    fn from(event: StoreEvent) -> Self {
-        Self::Store(event)
-    }
-}
-
-impl From<ObjectEvent> for Event {
-    fn from(event: ObjectEvent) -> Self {
-        Self::Object(event)
-    }
-}
-
-impl From<KernelEvent> for Event {
-    fn from(event: KernelEvent) -> Self {
-        Self::Kernel(event)
-    }
-}
+from_parts!(Event: Net(NetEvent), Peer(PeerEvent), Store(StoreEvent), Object(ObjectEvent), Kernel(KernelEvent));

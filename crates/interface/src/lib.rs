@@ -15,6 +15,17 @@
 
 extern crate alloc;
 
+/// Conversions into an enum from what its variants have.
+macro_rules! from_parts {
+    ($whole:ident: $($variant:ident($part:ident)),*) => {
+        $(impl From<$part> for $whole {
+            fn from(part: $part) -> Self {
+                Self::$variant(part)
+            }
+        })*
+    };
+}
+
 mod action;
 mod arena;
 mod buffer;

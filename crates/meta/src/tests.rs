@@ -33,35 +33,6 @@ use wire::{
     Timestamp, Transno, Unlink, Wire,
 };
 
-/// A seeded PRNG: the same seed gives the same run.
-pub(crate) struct TestRng(fastrand::Rng);
-
-impl TestRng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(fastrand::Rng::with_seed(seed))
-    }
-
-    pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0.u64(..)
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0.usize(..limit)
-    }
-
-    pub(crate) fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.0.u8(..)).collect()
-    }
-}
-
 pub(crate) const ROOT: InodeNo = InodeNo::ROOT;
 pub(crate) const MADE: disk::Creation = disk::Creation {
     at_ns: 1_000_000_000,

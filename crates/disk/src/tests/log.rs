@@ -1,6 +1,6 @@
 //! Log files: finding the end, and damage.
 
-use super::{TestRng, changes, session_record};
+use super::{changes, session_record};
 use crate::{
     BATCH_HEADER_BYTES, Batch, BatchHeader, Changes, Fault, LOG_HEADER_BYTES, LogHeader,
     LogPosition, LogReader, Trailer, zero_piece_count,
@@ -253,11 +253,11 @@ fn changes_decode_and_stop_at_a_fault() {
 #[test]
 fn random_logs_are_read_as_written() {
     for seed in 1..200 {
-        let mut rng = TestRng::new(seed);
-        let counts: Vec<u64> = (0..rng.below(9)).map(|_| 1 + rng.next_u64() % 5).collect();
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let counts: Vec<u64> = (0..rng.usize(..9)).map(|_| 1 + rng.u64(..) % 5).collect();
         let (mut file, ends) = log(&counts);
         let end = ends.last().copied().unwrap_or(LOG_HEADER_BYTES);
-        let tail = rng.below(100);
+        let tail = rng.usize(..100);
         file.resize(file.len() + tail, 0);
         let all = (1..=counts.iter().sum()).collect();
         assert_eq!(read(&file), (all, bytes_count(end), None), "seed {seed}");

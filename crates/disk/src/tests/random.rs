@@ -1,8 +1,9 @@
 //! No bytes make a decoder panic, and what decodes encodes to the same bytes.
 
-use super::{TestRng, changes, session_record};
+use super::{changes, session_record};
 use crate::{Batch, Change, Changes, LogHeader, LogReader, Record, Superblock};
 use alloc::vec::Vec;
+use fastrand::Rng;
 use wire::{FsUuid, LaneId, Reader, Wire};
 
 fn decode_everything(bytes: &[u8]) -> usize {
@@ -21,16 +22,16 @@ fn decode_everything(bytes: &[u8]) -> usize {
     decoded_count + Changes::new(bytes).filter(Result::is_ok).count()
 }
 
-fn mutate(rng: &mut TestRng, bytes: &mut Vec<u8>) {
-    for _ in 0..=rng.below(4) {
-        let index = rng.below(bytes.len());
-        match rng.below(4) {
-            0 => bytes[index] = rng.bytes(1)[0],
-            1 => bytes[index] ^= 1 << rng.below(8),
+fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>) {
+    for _ in 0..=rng.usize(..4) {
+        let index = rng.usize(..bytes.len());
+        match rng.usize(..4) {
+            0 => bytes[index] = rng.u8(..),
+            1 => bytes[index] ^= 1 << rng.usize(..8),
             2 => bytes.truncate(index.max(1)),
             _ => {
-                let inserted = rng.below(9);
-                let inserted = rng.bytes(inserted);
+                let inserted_count = rng.usize(..9);
+                let inserted: Vec<u8> = (0..inserted_count).map(|_| rng.u8(..)).collect();
                 bytes.splice(index..index, inserted);
             }
         }
@@ -39,10 +40,10 @@ fn mutate(rng: &mut TestRng, bytes: &mut Vec<u8>) {
 
 #[test]
 fn random_bytes() {
-    let mut rng = TestRng::new(1);
+    let mut rng = Rng::with_seed(1);
     for _ in 0..20_000 {
-        let count = rng.below(300);
-        let mut bytes = rng.bytes(count);
+        let count = rng.usize(..300);
+        let mut bytes: Vec<u8> = (0..count).map(|_| rng.u8(..)).collect();
         if let Some(tag) = bytes.first_mut() {
             *tag %= 40;
         }
@@ -62,7 +63,7 @@ const HEAD: LogHeader = LogHeader {
 
 #[test]
 fn mutated_layouts() {
-    let mut rng = TestRng::new(2);
+    let mut rng = Rng::with_seed(2);
     let mut encoded_changes = Vec::new();
     for change in changes() {
         change.encode(&mut wire::Writer::new(&mut encoded_changes));
@@ -88,11 +89,11 @@ fn mutated_layouts() {
 
 #[test]
 fn changes_that_decode_encode_to_the_same_bytes() {
-    let mut rng = TestRng::new(3);
+    let mut rng = Rng::with_seed(3);
     let mut decoded_count = 0;
     for _ in 0..20_000 {
         let originals = changes();
-        let mut bytes = originals[rng.below(originals.len())].to_bytes();
+        let mut bytes = originals[rng.usize(..originals.len())].to_bytes();
         mutate(&mut rng, &mut bytes);
         let mut reader = Reader::new(&bytes);
         if let Ok(change) = Change::decode(&mut reader) {
@@ -105,7 +106,7 @@ fn changes_that_decode_encode_to_the_same_bytes() {
 
 #[test]
 fn a_mutated_record_in_a_good_batch_is_a_fault_or_a_record() {
-    let mut rng = TestRng::new(4);
+    let mut rng = Rng::with_seed(4);
     let mut record = Vec::new();
     session_record(7, b"changes").encode(&mut record);
     let (mut fault_count, mut record_count) = (0, 0);

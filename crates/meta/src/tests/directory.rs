@@ -1,6 +1,6 @@
 //! A directory by itself: lookups at any size, reuse of slots.
 
-use super::{MADE, ROOT, TestRng};
+use super::{MADE, ROOT};
 use crate::Shard;
 use crate::directory::{Directory, Target};
 use crate::hash::NameKey;
@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher as _, Hasher as _};
 use foldhash::quality::FixedState;
+use test_runtime::Prng;
 use wire::{FileKind, ShardId, Transno};
 
 fn target(cookie: u64) -> Target {
@@ -17,14 +18,14 @@ fn target(cookie: u64) -> Target {
 
 #[test]
 fn entries_match_a_sorted_map() {
-    let (mut rng, key) = (TestRng::new(3), NameKey::new(9));
+    let (mut rng, key) = (Prng::new(3), NameKey::new(9));
     let (mut directory, mut model) = (Directory::default(), BTreeMap::<String, u64>::new());
     let mut cookie = 0;
     // Grows beyond what one table holds, shrinks to nothing, and grows again.
     for (rounds, percent) in [(20_000, 90), (40_000, 20), (12_000, 95)] {
         for _ in 0..rounds {
             let text = alloc::format!("{}", rng.below(30_000));
-            if rng.chance(percent) {
+            if rng.per_mille(10 * percent) {
                 cookie += 1;
                 assert!(directory.put(key.hashed(text.as_bytes()), target(cookie)));
                 model.insert(text, cookie);

@@ -256,16 +256,16 @@ impl Model {
 
 #[test]
 fn random_locks_match_the_model() {
-    let mut rng = crate::tests::TestRng::new(41);
+    let mut rng = test_runtime::Prng::new(41);
     for _ in 0..300 {
         let (mut harness, mut model) = (Harness::new(), Model::default());
         let mut wait_id = 0;
         for _ in 0..120 {
             let client = u8::try_from(1 + rng.below(3)).unwrap();
-            let (one, other) = (rng.next_u64() >> 20 & 7, rng.next_u64() >> 20 & 7);
+            let (one, other) = (rng.number() >> 20 & 7, rng.number() >> 20 & 7);
             let range = range(one.min(other), one.max(other));
             let lock = [None, READ, WRITE][rng.below(3)];
-            let mut request = request(rng.next_u64() >> 20 & 1, lock, range);
+            let mut request = request(rng.number() >> 20 & 1, lock, range);
             if rng.below(40) == 0 {
                 harness.locks.drop_client(caller(client).client, &mut harness.woken);
                 model.bytes.retain(|(owner, _), _| *owner != client);

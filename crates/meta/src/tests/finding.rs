@@ -1,9 +1,10 @@
 //! Find: only matching entries are listed, for any caller and any size.
 
-use super::{Harness, ROOT, TestRng, root, setattr, user};
+use super::{Harness, ROOT, root, setattr, user};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
+use test_runtime::Prng;
 use wire::{
     Caller, FileKind, Find, Found, Groups, InodeNo, Kinds, Name, Op, Pattern, Predicate, SetTime,
     Setattr, Status, Symlink, Timestamp, Verdict, Wire,
@@ -193,7 +194,7 @@ fn a_find_fetches_only_inodes_that_it_evaluates() {
 
 #[test]
 fn a_permanent_entry_is_found_once_while_others_change() {
-    let mut rng = TestRng::new(23);
+    let mut rng = Prng::new(23);
     let mut harness = Harness::new();
     for no in 0..5000 {
         harness.file(ROOT, &alloc::format!("stays {no}"), 0o644);

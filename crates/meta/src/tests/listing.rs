@@ -1,9 +1,10 @@
 //! Readdir: complete, without doubles, stable under change, in pieces of any size.
 
-use super::{ALICE, BOB, Harness, ROOT, TestRng, name, read_handle, root, setattr, user};
+use super::{ALICE, BOB, Harness, ROOT, name, read_handle, root, setattr, user};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
+use test_runtime::Prng;
 use wire::{
     Caller, Close, Groups, HandleId, InodeNo, Listing, Op, Readdir, Rename, RenameHow, Reopen,
     Setattr, Status, Wire,
@@ -185,7 +186,7 @@ fn a_listing_ends_though_every_name_is_renamed_away_and_back() {
 fn two_hundred_thousand_entries_are_listed_while_others_change() {
     const STAYING_COUNT: usize = 200_000;
     let mut harness = Harness::new();
-    let mut rng = TestRng::new(17);
+    let mut rng = Prng::new(17);
     for no in 0..STAYING_COUNT {
         harness.file(ROOT, &alloc::format!("stays {no}"), 0o644);
         if no % 40 == 0 {

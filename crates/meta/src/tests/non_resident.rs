@@ -1,12 +1,13 @@
 //! Shards with little of their state in memory, over a row store that applies the log with random
 //! delay and replies late, in any order, in small pieces.
 
-use super::{Harness, MADE, TestRng};
+use super::{Harness, MADE};
 use crate::{Shard, Unit};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
 use disk::{Origin, PreVersions, Record};
+use test_runtime::Prng;
 use wire::{InodeNo, ShardId, Term, Transno, Wire};
 
 type KeyValue = (Vec<u8>, Vec<u8>);
@@ -25,7 +26,7 @@ pub(crate) struct RowStore {
     asked: Vec<FetchInFlight>,
     /// The units of the current operation.
     held: Option<(ShardId, Vec<Unit>)>,
-    rng: TestRng,
+    rng: Prng,
     pub(crate) answer_count: usize,
     pub(crate) row_count: usize,
     pub(crate) bytes_max: u64,
@@ -41,7 +42,7 @@ impl RowStore {
             usize::from(shard_count)
         ];
         (shards[0].next_count, shards[0].inode_count) = (2, 1);
-        let (asked, rng) = (Vec::new(), TestRng::new(seed));
+        let (asked, rng) = (Vec::new(), Prng::new(seed));
         let (answer_count, row_count, peak_bytes) = (0, 0, 0);
         let held = None;
         Self { rows, shards, asked, held, rng, answer_count, row_count, bytes_max, peak_bytes }
@@ -127,7 +128,7 @@ impl Harness {
     fn request(&mut self, at: ShardId, unit: &Unit) {
         let row_store = self.row_store.as_mut().unwrap();
         if !row_store.is_asked(at, unit) {
-            let found = row_store.rng.chance(50).then(|| row_store.read_unit(unit));
+            let found = row_store.rng.per_mille(500).then(|| row_store.read_unit(unit));
             row_store.asked.push(FetchInFlight { at, unit: unit.clone(), found });
             self.at(at).0.begin_fetch(unit);
         }
@@ -154,7 +155,7 @@ impl Harness {
             let (shard, log) = self.at(at);
             let count = row_store.rng.below(6);
             let transno = row_store.apply(at, log, count);
-            if row_store.rng.chance(60) {
+            if row_store.rng.per_mille(600) {
                 shard.checkpointed(transno);
             }
             let count = row_store.rng.below(30);
@@ -170,9 +171,9 @@ impl Harness {
         let unit = match rng.below(3) {
             0 => Unit::Inode(inode),
             1 => Unit::Entry(inode, alloc::format!("n{}", rng.below(20)).into_bytes().into()),
-            _ => Unit::Listing(inode, rng.next_u64() % 100),
+            _ => Unit::Listing(inode, rng.number() % 100),
         };
-        let answers = rng.chance(30);
+        let answers = rng.per_mille(300);
         if self.misses(&unit) {
             self.request(inode.shard(), &unit);
         }

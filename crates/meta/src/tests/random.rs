@@ -1,7 +1,8 @@
 //! No body makes a shard panic, or leaves a change that redo does not know.
 
-use super::{ALICE, BOB, Harness, ROOT, TestRng, name, read_handle, root, user, write_handle};
+use super::{ALICE, BOB, Harness, ROOT, name, read_handle, root, user, write_handle};
 use alloc::vec::Vec;
+use test_runtime::Prng;
 use wire::{
     Access, Bytes, Caller, Close, Create, FileKind, Find, Getattr, Getxattr, Groups, HandleId,
     InodeNo, Link, Listxattr, Lookup, Mkdir, Mknod, Op, Open, Pattern, Predicate, Readdir,
@@ -94,20 +95,20 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
     ]
 }
 
-fn mutate(rng: &mut TestRng, bytes: &mut Vec<u8>) {
+fn mutate(rng: &mut Prng, bytes: &mut Vec<u8>) {
     for _ in 0..rng.below(4) {
         let index = rng.below(bytes.len());
         match rng.below(8) {
             0 => bytes.truncate(index.max(1)),
             1 => {
                 let inserted = rng.below(9);
-                let inserted = rng.bytes(inserted);
+                let inserted: Vec<u8> = (0..inserted).map(|_| rng.bytes::<1>()[0]).collect();
                 bytes.splice(index..index, inserted);
             }
             2 | 3 => bytes[index] ^= 1 << rng.below(8),
             // Small numbers: other inodes, other names, other cases.
-            4 | 5 => bytes[index] = rng.bytes(1)[0] % 8,
-            _ => bytes[index] = rng.bytes(1)[0],
+            4 | 5 => bytes[index] = rng.bytes::<1>()[0] % 8,
+            _ => bytes[index] = rng.bytes::<1>()[0],
         }
     }
 }
@@ -116,11 +117,12 @@ fn mutate(rng: &mut TestRng, bytes: &mut Vec<u8>) {
 fn mutated_bodies() {
     let originals = bodies();
     for seed in 1..6 {
-        let (mut harness, mut rng) = (Harness::new(), TestRng::new(seed));
+        let (mut harness, mut rng) = (Harness::new(), Prng::new(seed));
         let (mut ok_count, mut protocol_error_count) = (0, 0);
         for _ in 0..8000 {
-            harness.client = rng.pick(&[ALICE, BOB]);
-            harness.squash = if rng.chance(80) { wire::Squash::NONE } else { wire::Squash::ROOT };
+            harness.client = rng.pick(&[ALICE, BOB]).unwrap();
+            harness.squash =
+                if rng.per_mille(800) { wire::Squash::NONE } else { wire::Squash::ROOT };
             let (op, mut body) = originals[rng.below(originals.len())].clone();
             mutate(&mut rng, &mut body);
             match harness.execute_bytes(op, &body) {
@@ -135,12 +137,12 @@ fn mutated_bodies() {
 
 #[test]
 fn random_bodies() {
-    let (mut harness, mut rng) = (Harness::new(), TestRng::new(1));
+    let (mut harness, mut rng) = (Harness::new(), Prng::new(1));
     let mut protocol_error_count = 0;
     for _ in 0..20_000 {
-        let op = rng.pick(Op::ALL);
+        let op = rng.pick(Op::ALL).unwrap();
         let count = rng.below(80);
-        let body = rng.bytes(count);
+        let body: Vec<u8> = (0..count).map(|_| rng.bytes::<1>()[0]).collect();
         protocol_error_count += usize::from(harness.execute_bytes(op, &body).is_err());
     }
     assert!(protocol_error_count > 9_000, "{protocol_error_count}");

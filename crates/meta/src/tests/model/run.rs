@@ -1,10 +1,11 @@
 //! Random operations: results and final state match the naive file system.
 
 use super::{Model, Node, Outcome, bits_of, containing, search};
-use crate::tests::{ALICE, BOB, Harness, ROOT, TestRng, root, setattr};
+use crate::tests::{ALICE, BOB, Harness, ROOT, root, setattr};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
+use test_runtime::Prng;
 use wire::{
     Attr, Bytes, Caller, Close, Contents, Create, Created, Entry, FileKind, Getattr, Getxattr,
     Groups, Handle, HandleId, InodeNo, Link, Listing, Listxattr, Lookup, Mkdir, Mknod, Name, Op,
@@ -19,7 +20,7 @@ const CROWD_COUNT: usize = 100;
 struct Run {
     harness: Harness,
     model: Model,
-    rng: TestRng,
+    rng: Prng,
     names: Vec<String>,
     ok_count: usize,
     /// Size queries without a reply.
@@ -30,7 +31,7 @@ struct Run {
 
 impl Run {
     fn new(seed: u64, mut harness: Harness) -> Self {
-        let mut rng = TestRng::new(seed);
+        let mut rng = Prng::new(seed);
         harness.set(ROOT, 0o1777, 0, 0);
         let mut model = Model::new(&mut harness);
         model.at(ROOT).ctime = harness.attr(ROOT).ctime;
@@ -47,7 +48,7 @@ impl Run {
     }
 
     fn inode(&mut self) -> InodeNo {
-        self.rng.pick(&self.inodes)
+        self.rng.pick(&self.inodes).unwrap()
     }
 
     fn name(&mut self) -> String {
@@ -60,13 +61,18 @@ impl Run {
         let inode = self.inode();
         let is_directory =
             self.model.nodes.get(&inode).is_some_and(|node| node.kind == FileKind::Directory);
-        let crowded = self.names.len() > CROWD_COUNT && self.rng.chance(70);
-        if (is_directory || self.rng.chance(10)) && !crowded { inode } else { ROOT }
+        let crowded = self.names.len() > CROWD_COUNT && self.rng.per_mille(700);
+        if (is_directory || self.rng.per_mille(100)) && !crowded { inode } else { ROOT }
     }
 
     fn mode(&mut self) -> u32 {
-        let mode = self.rng.pick(&[0o777, 0o755, 0o700, 0o770, 0o1777, 0o2775, 0o644, 0o6751]);
-        if self.rng.chance(10) { u32::try_from(self.rng.below(0o10_000)).unwrap() } else { mode }
+        let mode =
+            self.rng.pick(&[0o777, 0o755, 0o700, 0o770, 0o1777, 0o2775, 0o644, 0o6751]).unwrap();
+        if self.rng.per_mille(100) {
+            u32::try_from(self.rng.below(0o10_000)).unwrap()
+        } else {
+            mode
+        }
     }
 
     /// Executes the op; its status must match the model's. Returns whether it succeeded.
@@ -91,18 +97,18 @@ impl Run {
     }
 
     fn step(&mut self) {
-        let uid = self.rng.pick(&[0, 0, 1, 2]);
+        let uid = self.rng.pick(&[0, 0, 1, 2]).unwrap();
         let caller = Caller { uid, gid: uid, groups: Groups::Known(&[]) };
         (self.model.uid, self.model.gid) = (uid, uid);
-        self.model.client = self.rng.pick(&[ALICE, BOB]);
+        self.model.client = self.rng.pick(&[ALICE, BOB]).unwrap();
         self.harness.client = self.model.client;
         self.model.now = Timestamp { secs: self.harness.now.secs + 1, nanos: 0 };
         match self.rng.below(16) {
             0..=2 => self.create(caller),
             3 | 4 => self.mkdir(caller),
-            5 if self.rng.chance(50) => self.mknod(caller),
+            5 if self.rng.per_mille(500) => self.mknod(caller),
             5 => self.symlink(caller),
-            6 if self.rng.chance(30) => self.tmpfile(caller),
+            6 if self.rng.per_mille(300) => self.tmpfile(caller),
             6 => self.link(caller),
             7 => self.unlink(caller),
             8 => self.rmdir(caller),
@@ -113,17 +119,17 @@ impl Run {
             14 => self.set_xattr(caller),
             _ => self.look(caller),
         }
-        if self.rng.chance(10) {
+        if self.rng.per_mille(100) {
             self.destroy();
         }
-        if self.rng.chance(15) {
+        if self.rng.per_mille(150) {
             self.settle();
         }
         if self.harness.row_store.is_some() {
             let inode = self.inodes[self.inodes.len() / 2];
             self.harness.request_unneeded(inode);
             self.harness.churn();
-            if self.rng.chance(3) {
+            if self.rng.per_mille(30) {
                 let dir = self.dir();
                 self.list(dir);
             }
@@ -133,8 +139,8 @@ impl Run {
     fn create(&mut self, caller: Caller<'_>) {
         let (parent, text, mode) = (self.dir(), self.name(), self.mode());
         let handle = self.handle();
-        let handle = self.rng.chance(50).then_some(handle);
-        let exclusive = self.rng.chance(50);
+        let handle = self.rng.per_mille(500).then_some(handle);
+        let exclusive = self.rng.per_mille(500);
         let expected = self.model.find(parent, &text).and_then(|found| match found {
             None => self.model.may_add(parent).map(|()| None),
             Some(_) if exclusive => Err(Status::Exists),
@@ -205,8 +211,10 @@ impl Run {
 
     fn mknod(&mut self, caller: Caller<'_>) {
         let (parent, text, mode) = (self.dir(), self.name(), self.mode());
-        let kind = self.rng.pick(&[FileKind::Fifo, FileKind::Socket, FileKind::CharDevice]);
-        let (umask, rdev) = (self.rng.pick(&[0, 0o22]), self.rng.pick(&[0, 0x0103]));
+        let kind =
+            self.rng.pick(&[FileKind::Fifo, FileKind::Socket, FileKind::CharDevice]).unwrap();
+        let (umask, rdev) =
+            (self.rng.pick(&[0, 0o22]).unwrap(), self.rng.pick(&[0, 0x0103]).unwrap());
         let expected = self.model.check_new(parent, &text).and_then(|()| {
             let is_device = kind == FileKind::CharDevice && rdev != 0;
             if is_device && caller.uid != 0 { Err(Status::NotPermitted) } else { Ok(()) }
@@ -229,7 +237,7 @@ impl Run {
     }
 
     fn tmpfile(&mut self, caller: Caller<'_>) {
-        let (parent, mode, linkable) = (self.dir(), self.mode(), self.rng.chance(80));
+        let (parent, mode, linkable) = (self.dir(), self.mode(), self.rng.per_mille(800));
         let handle = self.handle();
         let expected = match self.model.node(parent) {
             Ok(node) if node.kind != FileKind::Directory => Err(Status::NotDirectory),
@@ -280,14 +288,17 @@ impl Run {
     fn rename(&mut self, caller: Caller<'_>) {
         let (parent, from) = (self.dir(), self.name());
         let (new_parent, to) = (self.dir(), self.name());
-        let how = self.rng.pick(&[
-            RenameHow::Replace,
-            RenameHow::Replace,
-            RenameHow::NoReplace,
-            RenameHow::Exchange,
-            RenameHow::Whiteout,
-            RenameHow::WhiteoutNoReplace,
-        ]);
+        let how = self
+            .rng
+            .pick(&[
+                RenameHow::Replace,
+                RenameHow::Replace,
+                RenameHow::NoReplace,
+                RenameHow::Exchange,
+                RenameHow::Whiteout,
+                RenameHow::WhiteoutNoReplace,
+            ])
+            .unwrap();
         let expected = self.model.rename((parent, &from), (new_parent, &to), how);
         let name = Name::new(from.as_bytes()).unwrap();
         let new_name = Name::new(to.as_bytes()).unwrap();
@@ -307,12 +318,13 @@ impl Run {
 
     fn chmod(&mut self, caller: Caller<'_>) {
         let (inode, mode) = (self.inode(), self.mode());
-        if self.rng.chance(50) {
+        if self.rng.per_mille(500) {
             let expected = self.model.chmod(inode, mode);
             let args = Setattr { caller, mode: Some(mode), ..setattr(inode) };
             self.expect(Op::Setattr, &args, expected);
         } else {
-            let (uid, gid) = (self.rng.pick(&[0, 1, 2]), self.rng.pick(&[0, 1, 2]));
+            let (uid, gid) =
+                (self.rng.pick(&[0, 1, 2]).unwrap(), self.rng.pick(&[0, 1, 2]).unwrap());
             let expected = self.model.chown(inode, uid, gid);
             let args = Setattr { caller, uid: Some(uid), gid: Some(gid), ..setattr(inode) };
             self.expect(Op::Setattr, &args, expected);
@@ -326,8 +338,8 @@ impl Run {
     }
 
     fn handle(&mut self) -> Handle {
-        let id = HandleId(self.rng.next_u64() % 4);
-        Handle { id, open_for: self.rng.pick(&OpenFor::ALL) }
+        let id = HandleId(self.rng.number() % 4);
+        Handle { id, open_for: self.rng.pick(&OpenFor::ALL).unwrap() }
     }
 
     fn close(&mut self) {
@@ -335,7 +347,7 @@ impl Run {
         if open.is_empty() {
             return;
         }
-        let (inode, _, client, id) = self.rng.pick(&open);
+        let (inode, _, client, id) = self.rng.pick(&open).unwrap();
         (self.model.client, self.harness.client) = (client, client);
         let asks = self.model.close(inode, id);
         let args = Close { inode, handle: HandleId(id) };
@@ -354,9 +366,9 @@ impl Run {
         let is_last = self.questions.iter().all(|(of, later)| *of != inode || *later < number);
         let secs = self.harness.now.secs - i64::try_from(self.rng.below(9)).unwrap();
         let contents = Contents {
-            size_bytes: self.rng.next_u64() >> 1,
+            size_bytes: self.rng.number() >> 1,
             allocated_bytes: 0,
-            write_time: self.rng.chance(80).then_some(Timestamp { secs, nanos: 0 }),
+            write_time: self.rng.per_mille(800).then_some(Timestamp { secs, nanos: 0 }),
         };
         // An inode outside memory is not settled.
         self.harness.status(Op::Getattr, &Getattr { inode });
@@ -372,13 +384,13 @@ impl Run {
 
     fn set_xattr(&mut self, caller: Caller<'_>) {
         let (inode, now) = (self.inode(), self.model.now);
-        let key = self.rng.pick(&[&b"user.a"[..], b"user.b"]);
+        let key = self.rng.pick(&[&b"user.a"[..], b"user.b"]).unwrap();
         let permitted = self.model.may_set_xattr(inode);
-        if self.rng.chance(60) {
-            let value = self.rng.bytes(5);
+        if self.rng.per_mille(600) {
+            let value = self.rng.bytes::<5>();
             let args = Setxattr { caller, inode, name: Bytes(key), value: Bytes(&value), flags: 0 };
             if self.expect(Op::Setxattr, &args, permitted) {
-                self.model.at(inode).xattrs.insert(key.into(), value);
+                self.model.at(inode).xattrs.insert(key.into(), value.to_vec());
                 self.model.at(inode).ctime = now;
             }
         } else {
@@ -458,9 +470,9 @@ fn check_attr(attr: &Attr, node: &Node) {
 }
 
 /// A listing in pieces has every entry once, with the attributes of inodes of this shard.
-fn check_listing(harness: &mut Harness, rng: &mut TestRng, inode: InodeNo, node: &Node) {
-    let (caller, attrs, mut cookie) = (root(), rng.chance(70), 0);
-    let listing_bytes_max = rng.pick(&[512, 4096, 131_072]);
+fn check_listing(harness: &mut Harness, rng: &mut Prng, inode: InodeNo, node: &Node) {
+    let (caller, attrs, mut cookie) = (root(), rng.per_mille(700), 0);
+    let listing_bytes_max = rng.pick(&[512, 4096, 131_072]).unwrap();
     let mut found = BTreeMap::new();
     loop {
         let handle = None;
@@ -488,7 +500,7 @@ fn check_listing(harness: &mut Harness, rng: &mut TestRng, inode: InodeNo, node:
     assert_eq!(found, node.entries);
 }
 
-fn check_node(harness: &mut Harness, rng: &mut TestRng, inode: InodeNo, node: &Node) {
+fn check_node(harness: &mut Harness, rng: &mut Prng, inode: InodeNo, node: &Node) {
     let caller = root();
     match node.kind {
         FileKind::Directory => {

@@ -1,9 +1,10 @@
 //! Searches of a directory match the naive file system, in pieces of any size.
 
 use super::Node;
-use crate::tests::{Harness, TestRng, root};
+use crate::tests::{Harness, root};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use test_runtime::Prng;
 use wire::{
     FileKind, Find, Found, InodeNo, Kinds, Op, Pattern, Predicate, Timestamp, Verdict, attr_flag,
 };
@@ -30,16 +31,16 @@ struct Search {
 }
 
 impl Search {
-    fn random(rng: &mut TestRng) -> Self {
+    fn random(rng: &mut Prng) -> Self {
         Self {
-            pattern: rng.chance(70).then(|| rng.pick(&PATTERNS)),
-            directories_only: rng.chance(20),
-            size_bytes_max: rng.chance(30).then(|| u64::try_from(rng.below(3)).unwrap()),
-            mtime_after: rng.chance(30).then(|| {
+            pattern: rng.per_mille(700).then(|| rng.pick(&PATTERNS).unwrap()),
+            directories_only: rng.per_mille(200),
+            size_bytes_max: rng.per_mille(300).then(|| u64::try_from(rng.below(3)).unwrap()),
+            mtime_after: rng.per_mille(300).then(|| {
                 let secs = 100 + i64::try_from(rng.below(500)).unwrap();
                 Timestamp { secs, nanos: 0 }
             }),
-            down: rng.chance(50),
+            down: rng.per_mille(500),
         }
     }
 
@@ -71,12 +72,12 @@ impl Search {
 
 pub(super) fn check(
     harness: &mut Harness,
-    rng: &mut TestRng,
+    rng: &mut Prng,
     nodes: &BTreeMap<InodeNo, Node>,
     dir: InodeNo,
 ) {
     let search = Search::random(rng);
-    let attrs = rng.chance(50);
+    let attrs = rng.per_mille(500);
     let mut expected = BTreeMap::new();
     for (name, inode) in &nodes[&dir].entries {
         let node = &nodes[inode];
@@ -91,7 +92,7 @@ pub(super) fn check(
         caller: root(),
         inode: dir,
         cookie: 0,
-        listing_bytes_max: rng.pick(&[512, 4096, 131_072]),
+        listing_bytes_max: rng.pick(&[512, 4096, 131_072]).unwrap(),
         attrs,
         directories: search.down,
         predicate: search.predicate(),
