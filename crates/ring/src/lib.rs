@@ -26,6 +26,7 @@ mod conn;
 mod direct;
 mod driver;
 pub mod feed;
+mod file_map;
 pub mod forbidden;
 mod framing;
 pub mod handoff;
@@ -63,6 +64,7 @@ pub use config::{
 };
 pub use direct::check_direct;
 pub use driver::{DriverChoice, DriverFound, DriverKind, IoEngine};
+pub use file_map::FileMap;
 pub use inspect::{InspectQueue, InspectRequest, SubmitInspect};
 pub use kernel::{KernelChannel, Transport};
 pub use mailbox::{Mailbox, Mesh, Stopper, Waker};
