@@ -39,6 +39,7 @@ mod server;
 mod shared_file;
 mod stream;
 mod usage;
+mod versus;
 mod wired;
 
 pub use fuse_null::{NULL_COMMAND, NULL_READ_BYTES, NULL_READY};
@@ -49,6 +50,7 @@ pub use report::{fill_in, report_table, table, write_json};
 pub use row::Row;
 pub use seeds::run_seeds;
 pub use server::LIMIT_COMMAND;
+pub use versus::{Counts as VersusCounts, Line, Named, Versus, can_drop_caches, lines_table};
 
 use anyhow::{Result, ensure};
 use server::Home;

@@ -27,23 +27,19 @@ impl Machine {
     /// This machine, with stores in `dir`.
     #[must_use]
     pub(crate) fn here(dir: &Path, cores: &Cores) -> Self {
-        let processors = CpuInfo::current().ok();
-        let name = processors.as_ref().and_then(|processors| processors.model_name(0));
-        let build =
-            if cfg!(debug_assertions) { "debug build: not for measuring" } else { "release" };
         let shared = if cores.server.contains(&cores.generator) { ", SHARED" } else { "" };
         let listed: Vec<String> = cores.server.iter().map(u16::to_string).collect();
         Self {
-            processor: name.unwrap_or("unknown").to_owned(),
+            processor: processor(),
             core_count: ring::core_count().max(cores.server.len() + 1),
-            kernel: uname().release().to_string_lossy().into_owned(),
+            kernel: kernel(),
             store_file_system: file_system(dir),
             placement: format!(
                 "servers on core {}, load on core {}{shared}",
                 listed.join(","),
                 cores.generator
             ),
-            build: format!("lanefs {}, {build}", env!("CARGO_PKG_VERSION")),
+            build: build(),
         }
     }
 
@@ -56,6 +52,27 @@ impl Machine {
              {store_file_system}; {placement}"
         )
     }
+}
+
+/// The machine without servers, in one line.
+pub(crate) fn host() -> String {
+    let (build, processor, kernel) = (build(), processor(), kernel());
+    format!("{build}; {processor}, {} cores, Linux {kernel}", ring::core_count())
+}
+
+fn processor() -> String {
+    let processors = CpuInfo::current().ok();
+    let name = processors.as_ref().and_then(|processors| processors.model_name(0));
+    name.unwrap_or("unknown").to_owned()
+}
+
+fn kernel() -> String {
+    uname().release().to_string_lossy().into_owned()
+}
+
+fn build() -> String {
+    let build = if cfg!(debug_assertions) { "debug build: not for measuring" } else { "release" };
+    format!("lanefs {}, {build}", env!("CARGO_PKG_VERSION"))
 }
 
 /// The name of a file system by its magic number, see statfs(2).

@@ -5,6 +5,7 @@ use anyhow::{Result, bail, ensure};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use std::io::Write;
 
 /// A column: its title, its decimals, its number in a row.
@@ -158,7 +159,7 @@ pub fn fill_in(template: &str, tables: &[(String, String)]) -> Result<String> {
 ///
 /// # Errors
 /// When they cannot be written.
-pub fn write_json(rows: &[Row], to: &mut impl Write) -> Result<()> {
+pub fn write_json(rows: &[impl Serialize], to: &mut impl Write) -> Result<()> {
     for row in rows {
         serde_json::to_writer(&mut *to, row)?;
         to.write_all(b"\n")?;

@@ -24,10 +24,11 @@ mod running;
 mod seal;
 mod secret;
 pub(crate) mod units;
+mod versus;
 
 pub(crate) use affinity::Affinity;
 pub(crate) use bench::{
-    Bench, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
+    Bench, BenchCommand, BenchLimit, BenchNull, Dirs as BenchDirs, Exchange, Name as BenchName,
 };
 pub(crate) use cert::{Cert, CertCa, CertClient, CertCommand, CertServer, Validity};
 pub(crate) use certificates::{CertArg, texts as certificate_texts};
@@ -52,6 +53,7 @@ pub(crate) use root_dir::RootDirArg;
 pub(crate) use running::{Down, Status};
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
+pub(crate) use versus::BenchVersus;
 
 use crate::address;
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -2,8 +2,8 @@
 //!
 //! Invariant: Ctrl-C leaves no process, file or mount behind.
 
-use crate::args::{self, BenchDirs, BenchName};
-use crate::{address, driver, out, secret, signals};
+use crate::args::{self, BenchCommand, BenchDirs, BenchName};
+use crate::{address, bench_versus, driver, out, secret, signals};
 use anyhow::{Context as _, Result, ensure};
 use bench::{Bench, Dirs, Interrupt, Options, Remote};
 use std::fs::File;
@@ -14,6 +14,9 @@ pub(crate) fn run(args: &args::Bench) -> Result<()> {
     let interrupt = Interrupt::default();
     let on_signal = interrupt.clone();
     signals::on_ending(move |_| on_signal.set())?;
+    if let Some(BenchCommand::Versus(args)) = &args.command {
+        return bench_versus::run(args, interrupt);
+    }
     let options = options(args, interrupt)?;
     if args.names.contains(&BenchName::Seeds) {
         return run_seeds(args, &options);

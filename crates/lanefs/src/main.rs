@@ -11,6 +11,7 @@ mod background;
 mod backup;
 mod bench;
 mod bench_null;
+mod bench_versus;
 mod cert;
 mod check;
 mod config;

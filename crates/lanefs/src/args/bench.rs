@@ -1,8 +1,8 @@
 //! The command line of `lanefs bench`.
 
 use super::units::{size_in, time_in};
-use super::{DriverArg, SPIN_MAX, SecretFile, Transport};
-use clap::{Args, ValueEnum};
+use super::{BenchVersus, DriverArg, SPIN_MAX, SecretFile, Transport};
+use clap::{Args, Subcommand, ValueEnum};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,11 @@ const MEASURED: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration:
 const PIECE_BYTES: RangeInclusive<u64> = 4 << 10..=1 << 20;
 
 #[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(disable_help_subcommand = true)]
 pub(crate) struct Bench {
+    #[command(subcommand)]
+    pub(crate) command: Option<BenchCommand>,
     /// What to measure
     #[arg(value_enum, required = true, value_name = "NAME")]
     pub(crate) names: Vec<Name>,
@@ -84,6 +88,12 @@ pub(crate) struct Bench {
     pub(crate) export: String,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub(crate) enum BenchCommand {
+    /// Compare file systems: the same work on directories of each
+    Versus(BenchVersus),
 }
 
 /// A benchmark.

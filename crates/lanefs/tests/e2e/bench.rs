@@ -234,6 +234,10 @@ fn bench_refuses_wrong_arguments_with_a_reason() {
         (&["getattr", "--server", "127.0.0.1:1"], 3, "127.0.0.1:1"),
         (&["echo", "--dir", "/nowhere"], 1, "/nowhere"),
         (&["echo", "--report", "/nowhere"], 1, "/nowhere"),
+        (&["versus"], 2, "--dir"),
+        (&["versus", "--dir", "/tmp"], 2, "not NAME=PATH"),
+        (&["versus", "--dir", "a=/tmp", "--row", "none"], 2, "there is no row 'none'"),
+        (&["versus", "--dir", "a=/nowhere"], 1, "cannot use a=/nowhere"),
     ];
     // Together: who is not there is waited for.
     std::thread::scope(|scope| {
@@ -392,4 +396,58 @@ fn bench_of_the_seeds_says_what_it_does_not_go_with() {
     let mut command = fixture.lanefs(["bench", "seeds", "--out", "/dev/null/report"]);
     let (_, error) = failure(&command.output().unwrap());
     assert!(error.contains("cannot make the report's folder /dev/null/report"), "{error}");
+}
+
+#[test]
+fn bench_versus_compares_a_mount_and_its_peer_with_a_directory() {
+    let Some(fixture) = Fixture::new("bench_versus") else { return };
+    let local = fixture.make_dir("local");
+    let up = fixture.up(&[]);
+    let second = fixture.mount(&up.address, "second", &["--export", "up"]);
+    let named = |name: &str, dir: &Path| format!("{name}={}", dir.display());
+    let mut command = fixture.lanefs(["bench", "versus", "--json", "--quick", "--rounds", "2"]);
+    command.args(["--dir", &named("local", &local), "--dir", &named("mount", &up.dir)]);
+    command.args(["--peer", &named("mount", &second.dir)]);
+    let rows =
+        ["stat", "stat absent", "create", "tar x", "peer: closed", "peer: open", "peer: names"];
+    for row in rows {
+        command.args(["--row", row]);
+    }
+    let text = must(&mut command);
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2 * rows.len(), "{text}");
+    for (line, row) in lines.iter().zip(rows.iter().flat_map(|row| [row, row])) {
+        assert_eq!(line["row"], **row, "in their order");
+        if line["directory"] == "local" && row.starts_with("peer") {
+            assert_eq!(line["failure"], "no --peer", "{line}");
+            continue;
+        }
+        assert!(line["failure"].is_null(), "{line}");
+        assert!(number(line, "us_per_op") > 0.0, "{line}");
+        let is_compared = !row.starts_with("peer");
+        assert_eq!(line["ratio"].is_f64(), is_compared, "{line}");
+        for kind in ["stale", "wrong", "ESTALE", "other errors"] {
+            assert!(is_compared || line["anomalies"][kind] == 0, "{line}");
+        }
+        print(line, &["directory", "us_per_op", "ratio"]);
+    }
+    for dir in [&local, &up.dir] {
+        assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "{}", dir.display());
+    }
+    second.stop();
+    up.stop();
+}
+
+#[test]
+fn bench_versus_that_is_interrupted_leaves_nothing() {
+    let Some(fixture) = Fixture::new("bench_versus_interrupted") else { return };
+    let dir = fixture.make_dir("dir");
+    let mut command = fixture.lanefs(["bench", "versus", "--row", "create", "--rounds", "1000"]);
+    let mut process = Process::start(command.args(["--dir", &format!("dir={}", dir.display())]));
+    until("it has begun", || fs::read_dir(&dir).unwrap().next().is_some());
+    process.signal(Signal::INT);
+    let status = process.end();
+    assert_eq!(status.code(), Some(1), "{}", process.said());
+    assert!(process.said().contains("interrupted"), "{}", process.said());
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
 }

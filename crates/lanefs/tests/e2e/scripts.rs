@@ -87,6 +87,7 @@ fn commands() -> Vec<String> {
 #[test]
 fn every_command_has_a_page_and_examples() {
     let below = [
+        "bench-versus",
         "cert-ca",
         "cert-server",
         "cert-client",
