@@ -172,33 +172,38 @@ fn pip_install(place: &Place<'_>) -> Result<Sample> {
         let mut python = Command::new("python3");
         run(place.setup, python.args(["-m", "venv"]).arg(dir)).map(drop)
     })?;
-    let pip = |arguments: &[&str]| {
-        let mut command = Command::new(environment.join("bin/python"));
-        command.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]);
-        command.env("PIP_CONFIG_FILE", "/dev/null").env("PIP_ROOT_USER_ACTION", "ignore");
-        command.args(arguments).current_dir(&wheel);
-        run(place.setup, &mut command)
-    };
-    let ran = pip(&["install", "--no-index", "--no-deps", WHEEL])?;
+    let mut pip = Command::new(environment.join("bin/python"));
+    pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "install"]);
+    pip.args(["--no-index", "--no-deps", WHEEL]).current_dir(&wheel);
+    pip.env("PIP_CONFIG_FILE", "/dev/null").env("PIP_ROOT_USER_ACTION", "ignore");
+    let ran = run(place.setup, &mut pip)?;
     let installed = module_count_of(&environment)?;
     ensure!(installed == module_count, "{installed} modules are there, not {module_count}");
-    pip(&["uninstall", "--yes", "lanefs-versus"])?;
+    uninstall(&environment)?;
     Ok(Sample::new(ran.elapsed, 1, "run").names(module_count))
 }
 
 fn module_count_of(environment: &Path) -> Result<u64> {
-    for version in fs::read_dir(environment.join("lib"))? {
-        let package = version?.path().join("site-packages/lanefs_versus");
-        if package.is_dir() {
-            let is_module = |name: &Path| name.extension().is_some_and(|kind| kind == "py");
-            let mut count = 0;
-            for entry in fs::read_dir(package)? {
-                count += u64::from(is_module(&entry?.path()));
-            }
-            return Ok(count);
-        }
+    let mut count = 0;
+    for entry in fs::read_dir(site_packages(environment)?.join("lanefs_versus"))? {
+        count += u64::from(entry?.path().extension().is_some_and(|kind| kind == "py"));
     }
-    Ok(0)
+    Ok(count)
+}
+
+/// Removes what the wheel brought. Another run of pip would take as long as the measured one.
+fn uninstall(environment: &Path) -> Result<()> {
+    let packages = site_packages(environment)?;
+    for name in ["lanefs_versus", "lanefs_versus-1.0.dist-info"] {
+        fs::remove_dir_all(packages.join(name)).with_context(|| format!("cannot remove {name}"))?;
+    }
+    Ok(())
+}
+
+/// Where modules are: in the folder of the only version of Python.
+fn site_packages(environment: &Path) -> Result<PathBuf> {
+    let version = fs::read_dir(environment.join("lib"))?.next().context("no Python is there")?;
+    Ok(version?.path().join("site-packages"))
 }
 
 #[cfg(test)]
