@@ -175,6 +175,20 @@ impl Kernel {
         }
     }
 
+    /// A reply was given to `/dev/fuse`.
+    pub(crate) fn on_replied(
+        &mut self,
+        index: u32,
+        result: Result<u32, interface::Errno>,
+        io: &mut IoContext,
+    ) {
+        if let Some(classic) = &mut self.classic
+            && classic.on_replied(index, result) == Life::Over
+        {
+            self.end(io);
+        }
+    }
+
     /// Takes the request that was read, and reads a bounded number of further ones.
     pub(crate) fn read(&mut self, io: &mut IoContext) {
         if let Some(classic) = self.classic.as_mut().filter(|_| !self.ended)
@@ -204,12 +218,14 @@ impl Kernel {
         line.map(|line| (LogLevel::Alarm, line))
     }
 
-    /// Replies to a request.
+    /// Replies to a request. Over both transports the kernel gets most replies when the driver is
+    /// entered next: what must come after them enters it first.
     pub(crate) fn reply(&mut self, answer: Answer, io: &mut IoContext) {
         let KernelSlot(slot) = answer.slot;
         if slot & QUEUE_SLOT != 0 {
             let Some(queues) = &mut self.queues else { panic!("slot {slot} is of no queue") };
             queues.reply(slot & !QUEUE_SLOT, answer, io);
+            // Not submitted yet, see above.
             return;
         }
         let Some(classic) = &mut self.classic else { panic!("slot {slot} is of no device") };

@@ -1,4 +1,5 @@
-//! FUSE over `/dev/fuse`: the driver reads a request when there is one; writev(2) each reply at once.
+//! FUSE over `/dev/fuse`: the driver reads a request when there is one, and writes a small reply with
+//! the turn's other operations; writev(2) a large one at once.
 //!
 //! The kernel wakes one lane for a request: each waits exclusively. A lane that has no buffer for a
 //! request does not wait for one, so that another lane gets it. Invariant: a request's slot retains
@@ -24,6 +25,9 @@ const READ_COUNT_MAX: usize = 64;
 /// The most wake-ups without a second read.
 const PAUSE_COUNT_MAX: u32 = 63;
 
+/// The largest reply that is copied for the driver to write: a copy of more costs more than a call.
+const COPIED_BYTES_MAX: usize = 8 * 1024;
+
 struct Slot {
     unique: u64,
     is_init: bool,
@@ -45,6 +49,10 @@ pub(crate) struct Classic {
     /// The buffer for the next request.
     buf: Option<BufId>,
     slots: Slab<Slot>,
+    /// Replies that the driver writes.
+    replies: Slab<Vec<u8>>,
+    /// Memory of written ones, for reuse.
+    spare: Vec<Vec<u8>>,
     more: SecondReads,
 }
 
@@ -89,6 +97,8 @@ impl Classic {
             starved: false,
             buf: None,
             slots: Slab::new(),
+            replies: Slab::new(),
+            spare: Vec::new(),
             more: SecondReads { pause_count: 0, left_count: 0 },
         }
     }
@@ -212,19 +222,51 @@ impl Classic {
         let payload = if ok { io.arena.get(answer.payload) } else { &[] };
         let data = answer.bulk.filter(|_| ok).map_or(&[][..], |bulk| io.bulk_bytes(bulk));
         let header = out_header(unique, answer.status, u32_of(payload.len() + data.len()));
+        if !is_init && payload.len() + data.len() <= COPIED_BYTES_MAX {
+            let mut reply = self.spare.pop().unwrap_or_default();
+            reply.clear();
+            [&header, payload, data].into_iter().for_each(|piece| reply.extend_from_slice(piece));
+            if let Some(buf) = buf {
+                io.pool.release(buf);
+            }
+            self.queue_reply(reply, io);
+            return Replied { life: Life::On, opened: false };
+        }
         let pieces = [IoSlice::new(&header), IoSlice::new(payload), IoSlice::new(data)];
         let written = rustix::io::writev(&self.device, &pieces);
         io.counters.syscall_count += 1;
         if let Some(buf) = buf {
             io.pool.release(buf);
         }
-        let life = match written {
-            // NOENT: the request no longer exists; its process was killed. INVAL: the reply was
-            // malformed, which fails only that request.
-            Ok(_) | Err(Errno::NOENT | Errno::INTR | Errno::INVAL) => Life::On,
-            Err(_) => Life::Over,
-        };
+        let life = written.map_or_else(after_reply, |_| Life::On);
         Replied { life, opened: is_init && ok && written.is_ok() }
+    }
+
+    fn queue_reply(&mut self, reply: Vec<u8>, io: &mut IoContext) {
+        let (at, reply_bytes) = (reply.as_ptr(), u32_of(reply.len()));
+        let index = u32_of(self.replies.insert(reply));
+        let op = Op::WriteReply { device: self.device.as_raw_fd(), at, reply_bytes };
+        // SAFETY: the bytes are on the heap, untouched until the completion; the device lives as
+        // long as the ring.
+        unsafe { io.driver.queue(Token::new(Kind::KernelReply, index), op) };
+    }
+
+    /// The driver has written a reply.
+    pub(crate) fn on_replied(&mut self, index: u32, result: Result<u32, interface::Errno>) -> Life {
+        self.spare.push(self.replies.remove(index as usize));
+        let after =
+            |errno: interface::Errno| after_reply(Errno::from_raw_os_error(i32::from(errno.0)));
+        result.map_or_else(after, |_| Life::On)
+    }
+}
+
+/// What a failed reply means.
+const fn after_reply(errno: Errno) -> Life {
+    match errno {
+        // NOENT: the request no longer exists; its process was killed. INVAL: the reply was
+        // malformed, which fails only that request.
+        Errno::NOENT | Errno::INTR | Errno::INVAL => Life::On,
+        _ => Life::Over,
     }
 }
 

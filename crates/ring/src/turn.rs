@@ -477,6 +477,7 @@ impl Parts {
             Kind::LogReserve => present(&mut self.log).on_reserve(result, io),
             Kind::LogZero => present(&mut self.log).on_zero(result, io),
             Kind::Job => present(&mut self.objects).on_job(index, result, io),
+            Kind::KernelReply => present(&mut self.kernel).on_replied(index, result, io),
             Kind::KernelRead => present(&mut self.kernel).on_read(result),
             Kind::KernelEntry => {
                 if let Some((say, line)) = present(&mut self.kernel).on_entry(index, result, io) {

@@ -197,6 +197,7 @@ impl Epoll {
             | Op::Open { .. }
             | Op::MakeDir { .. }
             | Op::Remove { .. } => self.offload(token, op),
+            Op::WriteReply { reply_bytes, .. } => self.send_at_once(waiting, reply_bytes),
             Op::Kernel { .. } => self.end(token, Err(NOT_SUPPORTED)),
             Op::Cancel { token, file } => {
                 if let Some(waiting) = self.watches.find(file, token) {

@@ -83,6 +83,7 @@ pub(super) unsafe fn perform(op: Op) -> Result<u32, Errno> {
         | Op::SendGathered { .. }
         | Op::ReadEvent { .. }
         | Op::ReadRequest { .. }
+        | Op::WriteReply { .. }
         | Op::Writable { .. }
         | Op::Kernel { .. }
         | Op::Cancel { .. } => Err(NOT_HERE),

@@ -19,13 +19,14 @@ pub(crate) enum Kind {
     LogZero,
     Job,
     KernelRead,
+    KernelReply,
     KernelEntry,
     /// An engine's wakeup; never reaped.
     EngineWakeup,
 }
 
 impl Kind {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Cancel,
         Self::Accept,
         Self::Wake,
@@ -38,6 +39,7 @@ impl Kind {
         Self::LogZero,
         Self::Job,
         Self::KernelRead,
+        Self::KernelReply,
         Self::KernelEntry,
         Self::EngineWakeup,
     ];
@@ -167,6 +169,12 @@ pub(crate) enum Op {
         at: *mut u8,
         space_bytes: u32,
     },
+    /// Writes a reply to a device of requests, at once: as [`Op::Send`], its success ends no wait.
+    WriteReply {
+        device: RawFd,
+        at: *const u8,
+        reply_bytes: u32,
+    },
     /// Completes when the socket has send space again, or is broken.
     Writable {
         socket: RawFd,
@@ -189,7 +197,8 @@ impl Op {
     /// The bytes of a send at once, whose success ends no wait.
     pub(super) const fn at_once_bytes(self) -> Option<u32> {
         if let Self::Send { send_bytes, at_once: true, .. }
-        | Self::SendGathered { send_bytes, at_once: true, .. } = self
+        | Self::SendGathered { send_bytes, at_once: true, .. }
+        | Self::WriteReply { reply_bytes: send_bytes, .. } = self
         {
             Some(send_bytes)
         } else {

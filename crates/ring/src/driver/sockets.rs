@@ -89,6 +89,10 @@ unsafe fn attempt_once(waiting: &Waiting, count: &mut u64) -> Result<u32, Errno>
             // SAFETY: there is so much space at `at`.
             outcome(unsafe { libc::read(device, at.cast(), space_bytes as usize) })
         }
+        Op::WriteReply { device, at, reply_bytes } => {
+            // SAFETY: so many bytes are at `at`.
+            outcome(unsafe { libc::write(device, at.cast(), reply_bytes as usize) })
+        }
         // Epoll reported readiness, which is the result.
         Op::Writable { .. } => {
             *count -= 1;

@@ -240,7 +240,9 @@ impl Uring {
         if self.at_once.is_empty() {
             return;
         }
-        for completion in completions.iter().filter(|known| known.token.kind == Kind::Send) {
+        let at_once =
+            |known: &&Completion| matches!(known.token.kind, Kind::Send | Kind::KernelReply);
+        for completion in completions.iter().filter(at_once) {
             self.at_once.retain(|(token, _)| *token != completion.token);
         }
         let submission = self.ring.submission();
@@ -356,6 +358,10 @@ fn entry_of(op: Op) -> squeue::Entry128 {
         Op::Remove { dir, path } => opcode::UnlinkAt::new(Fd(dir), path).build(),
         Op::ReadRequest { device, at, space_bytes } => {
             opcode::Read::new(Fd(device), at, space_bytes).build()
+        }
+        Op::WriteReply { device, at, reply_bytes } => {
+            let write = opcode::Write::new(Fd(device), at, reply_bytes).build();
+            write.flags(squeue::Flags::SKIP_SUCCESS)
         }
         Op::Writable { socket } => {
             opcode::PollAdd::new(Fd(socket), u32::from(libc::POLLOUT.unsigned_abs())).build()
