@@ -278,6 +278,46 @@ fn an_invalid_row_is_a_fault() {
     assert!(table.change(ShardId::meta(0), &[unnamed]).is_err());
 }
 
+/// A damaged row is a fault or another row, never a panic.
+#[test]
+fn changed_keys_and_values_decode_to_a_row_or_not_at_all() {
+    let mut table = Table::default();
+    begin(MADE, &mut table.rows).unwrap();
+    table.apply(&session_record(1, &[])).unwrap();
+    // Each change on its own: not all of them fit together.
+    for change in super::changes() {
+        for shard in [SHARD, ShardId::meta(0)] {
+            table.change(shard, &[change.clone()]).ok();
+        }
+    }
+    assert!(table.rows.len() > 10, "{}", table.rows.len());
+    let mut rng = fastrand::Rng::with_seed(0x40e5);
+    let (mut decoded_count, mut refused_count) = (0, 0);
+    for (key, value) in &table.rows {
+        assert!(Row::decode(key, value).is_ok(), "{key:?}");
+        for _ in 0..2_000 {
+            let (mut key, mut value) = (key.clone(), value.clone());
+            for _ in 0..=rng.usize(..3) {
+                let bytes =
+                    if rng.usize(..3) == 0 || value.is_empty() { &mut key } else { &mut value };
+                let at = rng.usize(..bytes.len());
+                match rng.u8(..5) {
+                    0 => bytes.truncate(at.max(1)),
+                    1 => bytes.insert(at, rng.u8(..)),
+                    // Small numbers: lengths, counts and cases.
+                    2 => bytes[at] = rng.u8(..24),
+                    _ => bytes[at] ^= 1 << rng.u8(..8),
+                }
+            }
+            match Row::decode(&key, &value) {
+                Ok(_) => decoded_count += 1,
+                Err(_) => refused_count += 1,
+            }
+        }
+    }
+    assert!(decoded_count > 1_000 && refused_count > 1_000, "{decoded_count} {refused_count}");
+}
+
 #[test]
 fn a_term_that_falls_and_another_record_in_the_same_place_are_damage() {
     let record = |lsn, term| Record { term: Term(term), ..session_record(lsn, &[]) };

@@ -153,3 +153,39 @@ fn a_message_that_does_not_decode_is_reported_and_ends_the_channel() {
     assert_eq!(server.counters(0).peers.refused_count, 2);
     assert!(server.lane(0).evictions.extent().0 == 0, "what follows is not applied");
 }
+
+#[test]
+fn changed_bytes_decode_to_a_message_with_these_bytes_or_not_at_all() {
+    let mut rng = fastrand::Rng::with_seed(0x9ee5);
+    let mut examples = Vec::new();
+    each(&mut |_, body| examples.push(message(body).to_bytes()));
+    let (mut decoded_count, mut refused_count) = (0, 0);
+    let mut decodes = |bytes: &[u8]| match PeerMessage::decode_all(bytes) {
+        Ok(message) => {
+            assert_eq!(message.to_bytes(), bytes);
+            decoded_count += 1;
+        }
+        Err(_) => refused_count += 1,
+    };
+    for example in &examples {
+        for _ in 0..1_000 {
+            let mut bytes = example.clone();
+            for _ in 0..=rng.usize(..3) {
+                let at = rng.usize(..bytes.len());
+                match rng.u8(..5) {
+                    0 => bytes.truncate(at.max(1)),
+                    1 => bytes.insert(at, rng.u8(..)),
+                    // Small numbers: lengths, counts and cases.
+                    2 => bytes[at] = rng.u8(..32),
+                    _ => bytes[at] ^= 1 << rng.u8(..8),
+                }
+            }
+            decodes(&bytes);
+        }
+    }
+    for _ in 0..20_000 {
+        let bytes: Vec<u8> = (0..rng.usize(..100)).map(|_| rng.u8(..)).collect();
+        decodes(&bytes);
+    }
+    assert!(decoded_count > 1_000 && refused_count > 10_000, "{decoded_count} {refused_count}");
+}

@@ -1,13 +1,15 @@
 //! No body makes a shard panic, or leaves a change that redo does not know.
 
 use super::{ALICE, BOB, Harness, ROOT, name, read_handle, root, user, write_handle};
+use crate::{Requirement, View};
 use alloc::vec::Vec;
+use disk::TxnId;
 use test_runtime::Prng;
 use wire::{
     Access, Bytes, Caller, Close, Create, FileKind, Find, Getattr, Getxattr, Groups, HandleId,
     InodeNo, Link, Listxattr, Lookup, Mkdir, Mknod, Op, Open, Pattern, Predicate, Readdir,
-    Readlink, Removexattr, Rename, RenameHow, Reopen, Rmdir, SetTime, Setattr, Setxattr, Status,
-    Symlink, Timestamp, Tmpfile, Unlink, Wire,
+    Readlink, Removexattr, Rename, RenameHow, Reopen, Rmdir, SetTime, Setattr, Setxattr, ShardId,
+    Status, Symlink, Timestamp, Tmpfile, Unlink, Wire,
 };
 
 fn bodies() -> Vec<(Op, Vec<u8>)> {
@@ -171,4 +173,47 @@ fn an_invalid_name_gets_an_errno() {
         assert_eq!(harness.execute_bytes(Op::Lookup, &body).unwrap().status, status);
         assert_eq!(harness.execute_bytes(Op::Unlink, &body).unwrap().status, status);
     }
+}
+
+/// What lanes tell each other about a change over several shards.
+#[test]
+fn changed_requirements_and_observations_decode_or_are_refused() {
+    let (mut harness, mut rng) = (Harness::new(), Prng::new(7));
+    let file = harness.file(ROOT, "f", 0o644);
+    let requirements = [
+        Requirement::Inode(file),
+        Requirement::Entry(ROOT, (*b"f").into()),
+        Requirement::Entry(ROOT, (*b"absent").into()),
+        Requirement::New(ShardId::meta(0)),
+        Requirement::Topology,
+        Requirement::Ancestor { dir: ROOT, inode: file },
+    ];
+    let (mut decoded_count, mut refused_count, mut same_count) = (0, 0, 0);
+    for number in 0..6_000 {
+        let requirement = &requirements[number % requirements.len()];
+        let txn = TxnId { coordinator: ShardId::meta(0), number: 1 };
+        let mut bytes = requirement.to_bytes();
+        let mut seen = Vec::new();
+        assert_eq!(harness.shard.lock_and_read(txn, &bytes, &mut seen), Ok(Ok(())));
+        View::default().add(&seen).unwrap();
+        mutate(&mut rng, &mut bytes);
+        if let Ok(decoded) = Requirement::decode_all(&bytes) {
+            assert_eq!(decoded.to_bytes(), bytes);
+            same_count += 1;
+        }
+        // Another shard's requirement is not sent here.
+        let is_here = Requirement::decode_all(&bytes)
+            .is_ok_and(|requirement| requirement.shard() == ShardId::meta(0));
+        if is_here {
+            harness.shard.lock_and_read(txn, &bytes, &mut Vec::new()).unwrap().ok();
+        }
+        mutate(&mut rng, &mut seen);
+        match View::default().add(&seen) {
+            Ok(()) => decoded_count += 1,
+            Err(_) => refused_count += 1,
+        }
+        harness.shard.release(txn);
+    }
+    assert!(same_count > 1_000, "{same_count}");
+    assert!(decoded_count > 1_000 && refused_count > 500, "{decoded_count} {refused_count}");
 }
