@@ -12,7 +12,7 @@ mod published;
 mod rows;
 
 use crate::plan::Options;
-use crate::report::{table, write_json};
+use crate::report::{report_table, write_json};
 use crate::row::Row;
 use crate::{Bench, Machine};
 use anyhow::{Context as _, Result};
@@ -128,16 +128,16 @@ fn head(options: &Options, machine: Option<&Machine>) -> String {
     let machine = machine.map_or_else(String::new, Machine::text);
     let (rounds, seconds) = (options.round_count, options.seconds);
     format!(
-        "# The seeds' experiments, run again\n\n{machine}.\n\nEach row is the median of rounds ({rounds}) \
-         of {seconds} s in which those that are compared took turns; `to limit` is the median of the \
-         rounds' ratios, `spread` their (greatest - least) / median: where that is large, something else \
-         ran. All rows are in `{ROWS}`.\n\n"
+        "# Published experiments, repeated\n\n{machine}.\n\nEach row is the median of {rounds} rounds of \
+         {seconds} s; what is compared took turns. `to limit` is the median of the rounds' ratios, `spread` \
+         is (greatest - least) / median: a large one means that other programs ran. A table has the most \
+         important columns; `{ROWS}` has all numbers.\n\n"
     )
 }
 
 fn section(seed: &Seed, rows: &Rows, dir: &Path) -> Result<String> {
     let Seed { number, title, .. } = seed;
-    let mut text = format!("## {number}: {title}\n\n| what they saw | |\n| --- | --- |\n");
+    let mut text = format!("## {number}: {title}\n\n| published | |\n| --- | --- |\n");
     for (what, how_much) in seed.published {
         text.push_str(&format!("| {what} | {how_much} |\n"));
     }
@@ -156,7 +156,7 @@ fn section(seed: &Seed, rows: &Rows, dir: &Path) -> Result<String> {
     }
     for bench in seed.benches {
         let of_bench: Vec<Row> = rows.of(*bench).cloned().collect();
-        text.push_str(&format!("### {}\n{}\n\n", bench.title(), table(&of_bench)));
+        text.push_str(&format!("### {}\n{}\n\n", bench.title(), report_table(&of_bench)));
     }
     Ok(text)
 }
