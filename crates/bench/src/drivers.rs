@@ -1,7 +1,7 @@
 //! `drivers`: the same servers and mounts with lanes on epoll, beside those with lanes on io_uring.
 //!
-//! Invariant: both run in every round, under the same load, and `to limit` is what epoll takes of what
-//! io_uring takes, pair by pair.
+//! Invariant: both run in every round, under the same load, and `to limit` is the ratio of epoll to io_uring,
+//! pair by pair.
 
 use crate::create::make_dirs;
 use crate::getattr::make_file;

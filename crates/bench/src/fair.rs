@@ -1,8 +1,8 @@
-//! `fair`: what a few modest clients get beside a greedy one, and without it. The modest read one
-//! file's attributes, one request at a time each; the greedy one keeps all credits in use.
+//! `fair`: the rates of a few modest clients beside a greedy one, and without it. The modest ones read one
+//! file's attributes, one request at a time each; the greedy one uses all its credits.
 //!
-//! Both are threads of this process. With two CPUs they share one and the server's lane has the
-//! other, so a part of what the greedy client takes is this process's own time.
+//! Both are threads of this process. With two CPUs they share one and the server's lane has the other, so
+//! the greedy client also takes time of this process.
 
 use crate::generator::Generator;
 use crate::getattr::make_file;

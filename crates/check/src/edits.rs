@@ -1,6 +1,6 @@
-//! Changes of rows that are being gathered, over the rows that are there.
+//! Changes of rows that are being collected, over the existing rows.
 //!
-//! Invariant: nothing is written here; who writes, writes all of it at once.
+//! Invariant: nothing is written here; the caller writes all changes at once.
 
 use crate::mend::{Mend, Place};
 use crate::names::number;

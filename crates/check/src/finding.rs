@@ -1,4 +1,4 @@
-//! What a check finds: each kind with its identifier, how bad it is and what to do about it.
+//! Findings of a check: each kind with its identifier, severity and remedy.
 //!
 //! Invariant: identifiers are stable; scripts and `docs/operations.md` name them.
 

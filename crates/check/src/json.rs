@@ -1,5 +1,5 @@
-//! Bytes in JSON: a name that is not UTF-8 stands there with U+FFFD for what is none, and a second key has all
-//! its bytes in hexadecimal.
+//! Bytes in JSON: in a name that is not UTF-8, U+FFFD replaces invalid bytes, and a second key has all bytes
+//! in hexadecimal.
 
 /// Bytes as text, and in hexadecimal if that is not all they are.
 #[must_use]

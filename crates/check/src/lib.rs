@@ -1,9 +1,9 @@
-//! `check`: whether a store's rows and objects agree, what is done where they do not, and all metadata as
-//! lines of JSON and back.
+//! `check`: compares a store's rows and objects, repairs them, and converts all metadata to lines of JSON
+//! and back.
 //!
-//! It reads a store that nobody serves ([`store::View`]), or rows that a server sent. Invariants: a check changes nothing; a
-//! repair writes into a report what it is about to change, before it does, and whenever it is killed,
-//! the next one goes on from a whole store.
+//! It reads a store without a server ([`store::View`]), or rows sent by a server. Invariants: a check changes
+//! nothing; a repair writes each change to a report first, and if it is killed at any time, the next one
+//! finds a usable store.
 #![forbid(unsafe_code)]
 
 mod backup;

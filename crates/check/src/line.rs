@@ -1,4 +1,4 @@
-//! The lines of a dump: what each has, and how rows become lines and lines rows.
+//! The lines of a dump: their fields, and conversions between rows and lines.
 //!
 //! `docs/formats.md` describes them. Numbers of inodes and transactions are JSON numbers below 2^64, times
 //! are pairs of seconds since 1970 and nanoseconds, modes are octal text.

@@ -1,6 +1,6 @@
-//! What a repair does about a finding.
+//! The repair of each finding.
 //!
-//! Invariant: what depends on counts comes after what changes names, because the counts follow from it.
+//! Invariant: repairs of counts follow repairs of names, because names determine counts.
 
 use disk::rows::DirentRow;
 use store::ObjectName;

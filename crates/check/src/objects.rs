@@ -1,7 +1,7 @@
-//! Objects: what is recorded of them, their files, and whose they are.
+//! Objects: their records, their files, and their inodes.
 //!
-//! Bytes become durable before their record, so a file that is longer than recorded is well, and one that is
-//! shorter has lost something. So has one whose blocks do not have the checksums that are recorded.
+//! Bytes become durable before their record, so a file that is longer than recorded is sound, and a shorter
+//! one has lost data. So has one whose blocks do not match the recorded checksums.
 
 use crate::finding::{Finding, Kind};
 use crate::mend::Mend;

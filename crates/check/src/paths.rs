@@ -1,4 +1,4 @@
-//! Paths of inodes, looked up for what was found alone.
+//! Paths of the inodes of findings.
 
 use crate::mend::Place;
 use crate::tally::Tally;

@@ -1,9 +1,9 @@
-//! A repair: rounds of a check and of what mends what it found, until nothing is left that can be mended.
+//! A repair: rounds of a check and of repairs of its findings, until nothing repairable is left.
 //!
-//! Rows whose file is damaged are made anew first, of what can be read of it. Then the logs are applied to the rows, as a server's start does, so that rows are all there is. Each round then
-//! writes a report, moves objects aside and changes the rows in one transaction. Invariants: what
-//! is about to change stands in the report, durably, with what was there before; a repair that is
-//! killed leaves a store that the next repair, or a server, opens.
+//! First a damaged file of rows is replaced by a new one from its readable rows, and the logs are applied to
+//! the rows, as in a server's start. Each round then writes a report, moves objects aside and changes the
+//! rows in one transaction. Invariants: the report has each change, with the bytes before it, durably before
+//! the change; a killed repair leaves a store that the next repair, or a server, opens.
 
 use crate::edits::{Edits, Rows};
 use crate::finding::Finding;

@@ -1,8 +1,8 @@
 //! A store from a dump, with contents from a folder of objects or without.
 //!
-//! It is a new file system: it has an identity of its own, and nobody has a session in it. Invariants: the store has its
-//! name when it is whole, not before; what was copied is compared with the dump's checksums, and the store has
-//! these, so that no block that differs is ever read.
+//! It is a new file system with an identity of its own and without sessions. Invariants: the store gets its
+//! name when it is complete; copies are compared with the dump's checksums, and the store has these, so that
+//! no differing block is ever read.
 
 use crate::dump::DUMP_VERSION;
 use crate::finding::Kind;

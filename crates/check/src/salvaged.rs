@@ -1,4 +1,4 @@
-//! What a damaged file of rows comes to, as findings: what can be read, and what is lost.
+//! Findings about a damaged file of rows: the readable and the lost rows.
 
 use crate::finding::{Finding, Kind};
 use crate::names::number;

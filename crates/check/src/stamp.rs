@@ -1,4 +1,4 @@
-//! Whether a file has changed behind its copy, and whether its disk gives it.
+//! Whether a file has changed since its copy, and whether its disk can read it.
 
 use rustix::io::Errno;
 use std::fs;

@@ -1,6 +1,7 @@
-//! Checksums of objects' blocks on their way between rows, objects' files and the lines of a dump.
+//! Checksums of objects' blocks between rows, objects' files and the lines of a dump.
 //!
-//! Invariant: what is read as a group has no more blocks than one, and no checksum of more bytes than a block has.
+//! Invariant: a group has at most a group's number of blocks, and no checksum covers more bytes than a block
+//! has.
 
 use crate::finding::{Finding, Kind, Severity};
 use crate::paths::Names;

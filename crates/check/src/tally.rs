@@ -1,4 +1,4 @@
-//! What a check has seen of an inode.
+//! The numbers that a check collects of an inode.
 
 use wire::{FileKind, InodeNo};
 

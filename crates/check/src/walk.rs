@@ -1,10 +1,10 @@
 //! The check: several passes over the rows, each in the order of keys, and one over the objects.
 //!
-//! It keeps a few numbers of every inode in memory (about 64 bytes), nothing of entries and objects, and at
-//! most [`FINDING_COUNT_MAX`] findings. Paths are looked up at the end, for findings alone.
+//! It keeps about 64 bytes of every inode in memory, nothing of entries and objects, and at most
+//! [`FINDING_COUNT_MAX`] findings. Paths are looked up at the end, for findings only.
 //!
 //! ```text
-//! prepared parts ─▶ what is in the middle    inodes ─▶ tallies    entries ─▶ names of each, listings
+//! prepared parts ─▶ pending changes          inodes ─▶ tallies    entries ─▶ names of each, listings
 //! inodes again: counts against tallies       directories: up to the root    all other rows, objects
 //! ```
 

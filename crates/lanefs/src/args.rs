@@ -1,6 +1,6 @@
-//! The command line, as a newcomer reads it in `--help`.
+//! The command line: names, help and checks of all options.
 //!
-//! It says what may be asked; each command's own file says what happens.
+//! Each command's own file has its behaviour.
 
 mod affinity;
 mod bench;

@@ -1,8 +1,8 @@
 //! `lanefs cert`: a CA, and certificates for servers and clients, as PEM files.
 //!
-//! What they say is here, how files are made is [`files`]'s. Keys are ECDSA's on P-256, which every TLS
-//! has. Invariants: a key is readable for its owner alone from its first byte on; nothing is overwritten
-//! unless it was told.
+//! This file has their contents, [`files`] writes them. Keys are ECDSA on P-256, which every TLS
+//! implementation supports. Invariants: only the owner can read a key, from its first byte on; no file is
+//! overwritten without an option for that.
 
 mod files;
 

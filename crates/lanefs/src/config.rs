@@ -1,14 +1,14 @@
-//! Options from a file: `/etc/lanefs/serve.toml` for `serve`, `/etc/lanefs/mount.toml` for `mount`, or what
-//! `--config` names.
+//! Options from a file: `/etc/lanefs/serve.toml` for `serve`, `/etc/lanefs/mount.toml` for `mount`, or
+//! the file of `--config`.
 //!
 //! ```text
-//! lanes = 4              lanefs serve  --lanes=4 --seal --export=a --export=b  what the command line says
+//! lanes = 4              lanefs serve  --lanes=4 --seal --export=a --export=b  the command line's own
 //! seal = true      ──▶
 //! export = ["a", "b"]
 //! ```
-//! The names are those of the command line, and so are the checks of values: each pair becomes arguments before the
-//! command line's own. A pair that the command line has something else for, or contradicts, is passed over; so is one
-//! whose variable is set. Invariant: what is not understood is an error with file, line and the nearest name.
+//! Names and checks are those of the command line: each pair becomes arguments before the command line's
+//! own. A pair that the command line repeats or contradicts is ignored, and so is one whose variable is set.
+//! Invariant: an invalid pair is an error with file, line and the most similar name.
 
 use crate::args::Cli;
 use crate::args::units::renamed;

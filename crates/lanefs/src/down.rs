@@ -1,4 +1,4 @@
-//! `lanefs down DIR|ADDR`: ends what `up`, `serve` or `mount` keeps running, and waits for its end.
+//! `lanefs down DIR|ADDR`: stops `up`, `serve` or `mount`, and waits until it has ended.
 //!
 //! Invariant: no process is killed; each has its own time limits for its end.
 

@@ -1,13 +1,13 @@
 //! `serve --fault NAME:COUNT`: fault injection for crash tests.
 //!
 //! ```text
-//! kill-POINT:3     the process kills itself with -9 when the point is met the third time
-//! fail-POINT:3     the operation fails with EIO the third time and from then on
-//! freeze-log:3     from the third batch on, batches are called durable and never written
-//! stall-log:3      from the third batch on, batches are neither written nor answered
+//! kill-POINT:3     the process kills itself with -9 when it reaches the point the third time
+//! fail-POINT:3     the operation fails with EIO from the third time on
+//! freeze-log:3     batches are reported durable and not written, from the third on
+//! stall-log:3      batches are neither written nor completed, from the third on
 //! ```
-//! Points: [`ring::FaultPoint::ALL`]. Counted over all lanes of the process; those of the log from when the
-//! recovery of all lanes is over, so that how much that has to write makes no difference.
+//! Points: [`ring::FaultPoint::ALL`]. All lanes of the process count together. Log points count after the
+//! recovery of all lanes, so that the length of the recovery has no influence.
 
 use crate::log;
 use interface::Errno;

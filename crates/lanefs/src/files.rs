@@ -1,7 +1,7 @@
 //! The file commands: coreutils' behaviour on `lanefs://` paths, through the library.
 //!
-//! This file holds what they share: connections, complaints and the exit code. Invariant: a
-//! command goes on with its next path after a failure, and ends with 1 then.
+//! This file has their common parts: connections, error messages and the exit code. Invariant: after a
+//! failure a command continues with its next path, and then ends with 1.
 
 pub(crate) mod bounds;
 pub(crate) mod cat;

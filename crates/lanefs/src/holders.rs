@@ -1,4 +1,4 @@
-//! Who keeps a mount busy: looks through `/proc` for open files, working directories, roots,
+//! Finds the processes that use a mount: looks through `/proc` for open files, working directories, roots,
 //! programs and mappings below it, by reading links and tables only.
 
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! The manual (docs/operations.md) says what the program does: each limit stands here with what it is taken from,
-//! options and what they are without being said are those of the command line.
+//! Compares the manual (docs/operations.md) with the program: limits with the constants that define them,
+//! options and defaults with the command line.
 
 #![allow(clippy::unwrap_used)]
 

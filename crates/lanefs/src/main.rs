@@ -1,8 +1,8 @@
-//! `lanefs`: the one binary. It reads the command line, runs one command, and turns what came of
-//! it into an exit code.
+//! `lanefs`: the one binary. It reads the command line, runs one command, and maps its result to an
+//! exit code.
 //!
-//! Invariant: whatever fails is said in one line on stderr that begins with `lanefs`, and a panic of
-//! any thread ends the process.
+//! Invariant: every failure is one line on stderr that begins with `lanefs`, and a panic of any thread
+//! ends the process.
 
 mod address;
 mod args;

@@ -1,4 +1,4 @@
-//! What is mounted at a place, and taking it away again.
+//! Finds the mount at a directory, and unmounts it.
 //!
 //! No function accesses a mount: a file system whose server is away would block.
 

@@ -1,10 +1,10 @@
-//! The processes of this machine: each server, mount and `up` has a locked file that describes it, for as
-//! long as it lives.
+//! The processes of this machine: each server, mount and `up` holds a locked file that describes it while it
+//! runs.
 //!
-//! The files lie in `$LANEFS_RUN_DIR`, else where systemd says, else in `/run/lanefs` for root and in
-//! `$XDG_RUNTIME_DIR/lanefs` or `/tmp/lanefs-UID` for others. Nothing but `status`, `down` and a second `up` reads
-//! them: where none can be written, all else works. Invariant: a file whose lock is free is of a process that has
-//! ended, and means nothing.
+//! The files are in `$LANEFS_RUN_DIR`, else in systemd's runtime directory, else in `/run/lanefs` for root
+//! and in `$XDG_RUNTIME_DIR/lanefs` or `/tmp/lanefs-UID` for others. Only `status`, `down` and a second `up`
+//! read them; without a writable directory everything else works. Invariant: a file without a lock belongs
+//! to an ended process and is ignored.
 
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{FlockOperation, flock};

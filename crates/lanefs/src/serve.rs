@@ -1,8 +1,8 @@
-//! `lanefs serve`: a store's lanes on the network, until a signal.
+//! `lanefs serve`: serves a store's lanes on the network, until a signal.
 //!
-//! It opens the store, applies what its logs have beyond the rows and gives each lane its shards, its
-//! log and a ring; what lanes do with requests is theirs. Invariant: `listening on` is printed when every lane takes
-//! turns, and a clean end has everything answered on disk.
+//! It opens the store, applies its logs to the rows and gives each lane its shards, its log and a ring.
+//! Invariant: `listening on` is printed when every lane takes turns; at a clean end all acknowledged changes
+//! are durable.
 
 use crate::args::{self, Direct, Pin};
 use crate::exit::Exit;

@@ -1,7 +1,7 @@
 //! `lanefs up DIR`: a store, its server and its mount from one command.
 //!
-//! This file prepares: directory, store, secret and listening socket. What runs then and is kept
-//! running is the [`supervisor`]'s. Invariant: nothing is started before all of it was checked.
+//! This file prepares directory, store, secret and listening socket; the [`supervisor`] runs the processes.
+//! Invariant: nothing is started before everything was checked.
 
 mod child;
 mod plan;

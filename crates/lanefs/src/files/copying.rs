@@ -1,4 +1,4 @@
-//! What copies of files and of pipes share: where a source goes, and how far it has come.
+//! Common parts of copies of files and pipes: the destination and the progress of a source.
 
 use super::side;
 use super::target::Target;

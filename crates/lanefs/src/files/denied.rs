@@ -1,7 +1,7 @@
 //! Explains a refused permission: the directory or file, its owner, and the command's user.
 //!
-//! It asks the server again, so it is for the first refusal of a command only. It looks at owners and modes, not
-//! at access lists.
+//! It sends further requests, so a command uses it for the first refusal only. It checks owners and modes,
+//! not access control lists.
 
 use crate::export_name::or_default;
 use library::{Attr, Error, Status, Volume};

@@ -1,6 +1,6 @@
-//! `lanefs du`: how much space directories take, with all that is in them.
+//! `lanefs du`: the space of directories with everything below them.
 //!
-//! Invariant: a file with several names counts once, where it is met first.
+//! Invariant: a file with several names counts once, at its first name.
 
 use super::json::{self, SumRow};
 use super::show::{human, shown};

@@ -1,8 +1,8 @@
 //! `lanefs find`: prints matching entries below the URLs.
 //!
-//! The server holds each directory's entries against the predicate; going down is done here, because
-//! directories lie on many shards. Invariant: what is remembered is one piece of a listing for each
-//! level, however large the directories are.
+//! The server compares each directory's entries with the predicate; the client descends, because
+//! directories lie on many shards. Invariant: memory holds one piece of a listing for each level, however
+//! large the directories are.
 
 use super::conditions::{self, Conditions, Entry};
 use super::json::{self, FileRow};

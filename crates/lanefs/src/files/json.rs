@@ -1,7 +1,7 @@
-//! What scripts read: one JSON object a line, under names that stay.
+//! Output for scripts: one JSON object a line, with stable keys.
 //!
-//! JSON's strings are Unicode and names are bytes: a name that is not UTF-8 stands there with U+FFFD
-//! for what is none, and a second key has all its bytes in hexadecimal.
+//! JSON's strings are Unicode and names are bytes: in a name that is not UTF-8, U+FFFD replaces invalid
+//! bytes, and a second key has all bytes in hexadecimal.
 
 use super::show::device_parts;
 use crate::address::Url;

@@ -1,8 +1,8 @@
-//! An expression of find(1), and what of it the server can be asked for: a predicate that must hold wherever
-//! something is printed or a directory is pruned.
+//! An expression of find(1), and the predicate for the server: it holds for every name that is printed or
+//! pruned.
 //!
 //! Invariant: [`implied`] and [`condition_of_action`] are never narrower than the expression. They may be
-//! wider: then the server sends more than is needed, and the client leaves it out.
+//! wider: then the server sends more than is needed, and the client drops it.
 
 use library::{FileKind, Kinds, Predicate};
 

@@ -1,7 +1,7 @@
 //! `lanefs cp - URL` and `lanefs cp URL -`: between a file of a server and standard input or output.
 //!
-//! As with cp, what was written before an error stays. A reader of standard output that goes away ends the
-//! command as it ends cat.
+//! As with cp, bytes written before an error remain. If the reader of standard output ends, SIGPIPE ends the
+//! command, as it ends cat.
 
 use super::copying::{progress, target_of};
 use super::side;

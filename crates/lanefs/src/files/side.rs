@@ -1,8 +1,7 @@
-//! The two sides of a copy, this machine and a server, behind one set of verbs for what is read.
+//! The two sides of a copy, this machine and a server, behind one set of read operations.
 //!
-//! It leaves what is written to [`super::target`], and the order of things and the rules of `cp` to
-//! [`super::cp`]. Invariant: nothing here
-//! looks at what a path is for; it performs each operation on the side of the path.
+//! [`super::target`] writes, and [`super::cp`] has the rules and the order of `cp`. Invariant: an operation
+//! depends on the side of its path only, not on the path's role.
 
 use super::Session;
 use crate::address::{Place, Url};

@@ -1,12 +1,12 @@
-//! The target of a copy. Below the directory that the command line names, no symbolic link is followed,
-//! also if another process makes one meanwhile.
+//! The target of a copy. Below the directory of the command line no symbolic link is followed, also if
+//! another process makes one meanwhile.
 //!
 //! ```text
-//! ground: DEST, or what DEST lies in     below: names that the copy gives or finds
-//! links are followed                     links are replaced, or in the way
+//! ground: DEST, or DEST's directory      below: names that the copy makes or finds
+//! links are followed                     links are replaced, or are errors
 //! ```
-//! On this machine each name is opened from the directory before it; a server's names are looked up one by
-//! one, and what is done then is done to the inode that was found.
+//! On this machine each name is opened relative to the directory before it. A server's names are looked up
+//! one by one, and operations use the inode found.
 
 use super::Session;
 use super::side::Meta;

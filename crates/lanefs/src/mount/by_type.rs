@@ -1,9 +1,9 @@
-//! `mount.lanefs`: what mount(8) starts for `mount -t lanefs` and for such lines of fstab, when it
-//! finds this program under that name; `mount.fuse.lanefs` is the same for `-t fuse.lanefs`. Without
-//! that link mount(8) has mount.fuse3 start `lanefs SOURCE DIR -o OPTIONS`, which is the same again.
+//! `mount.lanefs`: the program that mount(8) starts for `mount -t lanefs` and such lines of fstab;
+//! `mount.fuse.lanefs` is the same for `-t fuse.lanefs`. Without that link mount(8) has mount.fuse3 start
+//! `lanefs SOURCE DIR -o OPTIONS`, which has the same effect.
 //!
-//! It checks the command line, has `lanefs mount` begin in the background, and ends when that has
-//! mounted. Invariant: its exit codes are those of mount(8), and nothing is on stdout.
+//! It checks the command line, starts `lanefs mount` in the background, and ends when that has mounted.
+//! Invariant: its exit codes are those of mount(8), and nothing is on stdout.
 
 use super::{options, remount};
 use crate::args::{Cli, Command, VERSION};

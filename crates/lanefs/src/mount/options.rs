@@ -1,7 +1,6 @@
-//! What a mount shall be like: the options of `-o`, as mount(8) writes them, together with the
-//! flags of `lanefs mount`.
+//! The options of a mount: those of `-o`, as mount(8) writes them, and the flags of `lanefs mount`.
 //!
-//! Invariant: an option that is not known is refused by its name, never passed over.
+//! Invariant: an unknown option is refused by its name.
 
 use super::independent::{Independent, flags_of, is_of_fuse, look_up};
 use crate::args::LANE_COUNT_MAX;

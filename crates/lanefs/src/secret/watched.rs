@@ -1,9 +1,9 @@
-//! The secrets of a running server: read again when their file changes, or when a signal asks for it, and given
-//! to its lanes.
+//! The secrets of a running server: read again when their file changes or a signal requests it, and
+//! distributed to the lanes.
 //!
-//! The server holds a shared lock on the file that its lanes go by. A process that replaces the file can wait for
-//! that lock: the server releases it when all lanes have the secrets of the new file. Invariant: a file that
-//! cannot be used changes nothing, and is logged.
+//! The server holds a shared lock on the file that its lanes use. A process that replaces the file can wait
+//! for that lock: the server releases it when all lanes have the secrets of the new file. Invariant: a file
+//! that cannot be used changes nothing, and is logged.
 
 use super::{folder_of, of_store, read_or_make};
 use anyhow::{Context as _, Result};

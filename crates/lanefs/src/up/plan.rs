@@ -1,4 +1,4 @@
-//! What `up` has prepared.
+//! The plan of `up`: addresses, paths and options of its server and mount.
 
 use crate::args::{self, Pin, Transport};
 use library::certificates::Files;

@@ -1,4 +1,4 @@
-//! What a server did within a second.
+//! Rates of a server's operations per second.
 
 /// What the server did within a second.
 #[derive(Clone, Copy, PartialEq, Debug)]

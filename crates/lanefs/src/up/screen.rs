@@ -1,4 +1,4 @@
-//! What `up` shows: plain lines, or one small screen that stays in place on a terminal.
+//! The output of `up`: plain lines, or one small screen that stays in place on a terminal.
 
 use super::child::{ChildEvent, own_address};
 use super::plan::{EXPORT, Plan};

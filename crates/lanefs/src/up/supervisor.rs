@@ -1,10 +1,10 @@
-//! Keeps a server and a mount running, and ends them in the right order.
+//! Runs a server and a mount, restarts them, and ends them in the right order.
 //!
 //! ```text
 //! Idle ─▶ Running ─▶ (ended) ─▶ Due at a time ─▶ Running ...
-//!            └ ended too often, in order, or for good ─▶ Over
+//!            └ ended too often, in order, or permanently ─▶ Over
 //! ```
-//! Invariant: the mount ends before the server, so that nothing it still has to say is lost.
+//! Invariant: the mount ends before the server, so that the server receives all its changes.
 
 use super::child::{self, Child, ChildEvent, Role};
 use super::plan::Plan;
