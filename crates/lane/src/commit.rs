@@ -14,7 +14,7 @@
 use crate::Lane;
 use crate::acknowledgements::{Acknowledgements, Acknowledger, BatchNo};
 use crate::commit_dependency::CommitDependency;
-use crate::last_writer::LastWriters;
+use crate::last_writer::{DirWriters, LastWriter, LastWriters};
 use crate::request_header::SlotId;
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State};
@@ -26,6 +26,7 @@ use alloc::vec::Vec;
 use disk::{Batch, Change, Origin, PreVersions, Record, ShardPosition};
 use hashbrown::HashMap;
 use interface::{Action, Errno, LogLevel, LogSpace, Mono, NO_MAC, Seed, StoreAction, Ticket, Turn};
+use meta::{DependencyKey, KeyAccess};
 use wire::{InodeNo, Op, SessionId, ShardId, Status, Term, Transno, Wire, Writer, Xid};
 
 /// What happens when one batch is safe, beside the release of its waiters.
@@ -60,7 +61,7 @@ pub(crate) struct ShardLog {
 /// The log.
 #[derive(Debug)]
 pub(crate) struct Commit {
-    pub(crate) batch: Batch,
+    batch: Batch,
     /// The batch that was sealed last; the open one has the next number.
     sealed_no: BatchNo,
     /// When the open batch was first found not to be empty.
@@ -68,7 +69,7 @@ pub(crate) struct Commit {
     /// Bytes of the batch in flight, 0 when there is none.
     in_flight_bytes: u64,
     acknowledgements: Acknowledgements,
-    pub(crate) last_writers: LastWriters,
+    last_writers: LastWriters,
     /// The dependents of the batches whose dependents have not been released, with consecutive
     /// numbers. The last are those of the open batch.
     dependents: VecDeque<BatchDependents>,
@@ -83,6 +84,21 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
+    /// Who changed a key last, in a batch that is not safe.
+    pub(crate) fn last_writer(&self, key: DependencyKey) -> Option<&LastWriter> {
+        self.last_writers.last(key, self.safe())
+    }
+
+    /// Who changed a directory's entries, the latest first, in batches that are not safe.
+    pub(crate) fn dir_writers(&self, dir: InodeNo) -> impl Iterator<Item = DirWriters> {
+        self.last_writers.dir_writers(dir, self.safe())
+    }
+
+    /// A change in the open batch uses a key.
+    pub(crate) fn on_written(&mut self, used: &KeyAccess, last_writer: LastWriter) {
+        self.last_writers.insert(used, last_writer);
+    }
+
     /// `shards`: each shard's last log sequence number with the term of this start, and its highest
     /// transaction number, which earlier boots may have assigned. `required`: whose
     /// acknowledgements make a batch safe.
@@ -313,10 +329,9 @@ impl Lane {
         let SlotId { shard, session, slot } = slot_id;
         let row = self.sessions.get(session).map(|session| session.row);
         let table = self.sessions.table_or_new((shard, session));
-        let opened = row.filter(|_| table.recorded_in.is_none());
         let open_no = self.commit.open_no();
-        table.recorded_in.get_or_insert(open_no);
-        table.transno_last = table.transno_last.max(done.transno);
+        let is_first = table.on_record(open_no, done.transno);
+        let opened = row.filter(|_| is_first);
         // A write is answered before it is recorded, so its slot may hold a later request.
         if !shard.is_data() {
             table.slot(slot).batch_no = open_no;

@@ -146,7 +146,7 @@ impl Lane {
                 key,
                 AccessMode::Change | AccessMode::Depend | AccessMode::Whole | AccessMode::Durable,
             ) => {
-                let last_writer = self.commit.last_writers.last(key, self.commit.safe())?;
+                let last_writer = self.commit.last_writer(key)?;
                 let reason = match used.mode {
                     AccessMode::Durable => Reason::Itself,
                     AccessMode::Change
@@ -180,7 +180,7 @@ impl Lane {
         dir: InodeNo,
         (client, shard): (ClientUuid, ShardId),
     ) -> Option<CommitDependency> {
-        let mut found = self.commit.last_writers.dir_writers(dir, self.commit.safe());
+        let mut found = self.commit.dir_writers(dir);
         found.find_map(|dir_writers| self.dependency_of_entries(&dir_writers, (client, shard)))
     }
 
@@ -283,7 +283,7 @@ impl Lane {
             if (rules.hold(Rule::Tombstones) || !removes || !is_name)
                 && (rules.hold(Rule::ExistMarks) || !matches!(used.key, DependencyKey::Exists(_)))
             {
-                commit.last_writers.insert(used, last_writer);
+                commit.on_written(used, last_writer);
             }
         }
     }

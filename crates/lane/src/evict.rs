@@ -120,7 +120,7 @@ impl Lane {
                 let durable = self.commit.shard(shard).durable;
                 let space = self.space_for_own();
                 let Some(table) = self.sessions.table_mut((shard, session)) else { continue };
-                if space && table.recorded_in.is_some() && table.transno_last <= durable {
+                if space && table.recorded_in.is_some() && table.transno_last() <= durable {
                     table.recorded_in = None;
                     self.record_of_lane(
                         shard,

@@ -28,7 +28,7 @@ impl Lane {
     ) {
         let (shard, session) = (received.request.shard, received.request.session);
         let table = self.sessions.table((shard, session));
-        let is_fact = table.is_some_and(|table| table.is_from_earlier_boot() && !table.resumed);
+        let is_fact = table.is_some_and(SlotTable::may_claim);
         if !is_fact {
             let line = format!(
                 "a client says that {shard} was durable for it up to {known}, of which nothing is \
@@ -50,8 +50,8 @@ impl Lane {
         let Some(table) = self.sessions.table((shard, session)) else { return Transno(0) };
         // Behind a fence, recovery has ended before its replays were durable.
         let normal = self.recovery.is_over() && !self.commit.has_failed();
-        let all = normal && table.transno_last <= self.commit.shard(shard).durable;
-        if all { table.transno_last } else { table.committed }
+        let all = normal && table.transno_last() <= self.commit.shard(shard).durable;
+        if all { table.transno_last() } else { table.committed }
     }
 
     /// Applies a replay. Returns whether its bulk has another owner from here on.
@@ -110,7 +110,7 @@ impl Lane {
         }
         let committed = self.session_committed(request.shard, request.session);
         let table = self.sessions.table((request.shard, request.session));
-        let replayed = table.map_or(wire::Transno(0), |table| table.replayed_last);
+        let replayed = table.map_or(wire::Transno(0), SlotTable::replayed_last);
         let there = self.commit.has_failed() || request.transno <= committed.max(replayed);
         let status = if there { Status::Ok } else { Status::Overflow };
         self.answer_replay(turn, &replay, status);
@@ -145,7 +145,7 @@ impl Lane {
     pub(crate) fn execute_replay(&mut self, turn: &mut Turn<'_>, replay: Replay) {
         let (shard, session) = (replay.header.shard, replay.header.session);
         let table = self.sessions.table_or_new((shard, session));
-        if replay.transno <= table.committed.max(table.replayed_last) {
+        if replay.transno <= table.committed.max(table.replayed_last()) {
             self.stats.recovery.already_durable_count += 1;
             self.answer_replay(turn, &replay, Status::Ok);
             return self.release_bulk(turn, &replay);
@@ -194,10 +194,9 @@ impl Lane {
         let row = self.sessions.get(session).map(|session| session.row);
         let open_no = self.commit.open_no();
         let table = self.sessions.table_or_new((shard, session));
-        let opened = row.filter(|_| table.recorded_in.is_none());
-        table.recorded_in.get_or_insert(open_no);
-        table.replayed_last = table.replayed_last.max(transno);
-        table.transno_last = table.transno_last.max(transno);
+        let is_first = table.on_record(open_no, transno);
+        let opened = row.filter(|_| is_first);
+        table.on_replay(transno);
         let slot = table.slot(number);
         if xid > slot.xid {
             slot.xid = xid;

@@ -249,8 +249,7 @@ impl Restore {
         }
         let table = self.slots.entry(at).or_default();
         let Replied { slot, xid, op, status, transno } = *replied;
-        table.committed = table.committed.max(transno);
-        table.transno_last = table.committed;
+        table.on_restored(transno);
         let place = table.slot(slot);
         if xid > place.xid {
             place.xid = xid;

@@ -115,17 +115,17 @@ pub(crate) struct SlotTable {
     /// Highest transaction of the session known to be durable during recovery.
     pub(crate) committed: Transno,
     /// Highest transaction replayed in this boot.
-    pub(crate) replayed_last: Transno,
+    replayed_last: Transno,
     /// Highest transaction.
-    pub(crate) transno_last: Transno,
+    transno_last: Transno,
     /// Highest transaction whose redo token its client holds.
-    pub(crate) token_last: Transno,
+    token_last: Transno,
     /// The durable transaction number that its client was sent last.
-    pub(crate) committed_sent: Transno,
+    committed_sent: Transno,
     /// Whether its client has sent Resume in this boot.
-    pub(crate) resumed: bool,
+    resumed: bool,
     /// Whether it is in the list of sessions that are due a notification.
-    pub(crate) notification_due: bool,
+    notification_due: bool,
 }
 
 impl SlotTable {
@@ -133,6 +133,79 @@ impl SlotTable {
     /// replay.
     pub(crate) fn is_from_earlier_boot(&self) -> bool {
         self.recorded_in == Some(BatchNo(0))
+    }
+
+    /// A change of the session goes into the log's open batch. Returns whether it is the session's
+    /// first record since the start.
+    pub(crate) fn on_record(&mut self, open_no: BatchNo, transno: Transno) -> bool {
+        let is_first = self.recorded_in.is_none();
+        self.recorded_in.get_or_insert(open_no);
+        self.transno_last = self.transno_last.max(transno);
+        is_first
+    }
+
+    /// A record of an earlier boot has this transaction.
+    pub(crate) fn on_restored(&mut self, transno: Transno) {
+        self.committed = self.committed.max(transno);
+        self.transno_last = self.committed;
+    }
+
+    /// The highest transaction of the session, recorded or replayed.
+    pub(crate) const fn transno_last(&self) -> Transno {
+        self.transno_last
+    }
+
+    /// The client replays this transaction.
+    pub(crate) fn on_replay(&mut self, transno: Transno) {
+        self.replayed_last = self.replayed_last.max(transno);
+    }
+
+    /// The highest transaction replayed in this boot.
+    pub(crate) const fn replayed_last(&self) -> Transno {
+        self.replayed_last
+    }
+
+    /// The client has sent Resume.
+    pub(crate) const fn on_resume(&mut self) {
+        self.resumed = true;
+    }
+
+    /// Whether the log knew the session when this boot began, and its client has not sent Resume
+    /// yet: then its claims about earlier boots are evidence.
+    pub(crate) fn may_claim(&self) -> bool {
+        self.is_from_earlier_boot() && !self.resumed
+    }
+
+    /// A reply reported the durable transaction, and may have carried a redo token. Returns whether
+    /// a notification has become due.
+    pub(crate) fn on_committed_sent(&mut self, committed: Transno, token: Option<Transno>) -> bool {
+        self.committed_sent = committed;
+        token.is_some_and(|transno| self.owe_notification(transno))
+    }
+
+    /// The replayed changes are durable. Returns whether a notification has become due.
+    pub(crate) fn on_replays_durable(&mut self) -> bool {
+        self.replayed_last.0 > 0 && self.owe_notification(self.replayed_last)
+    }
+
+    fn owe_notification(&mut self, transno: Transno) -> bool {
+        self.token_last = self.token_last.max(transno);
+        !core::mem::replace(&mut self.notification_due, true)
+    }
+
+    /// A due notification is sent, if the client has a connection. Returns whether it has news.
+    pub(crate) fn notify(&mut self, committed: Transno, has_conn: bool) -> bool {
+        let is_news = has_conn && self.committed_sent < self.token_last.min(committed);
+        if is_news {
+            self.committed_sent = committed;
+        }
+        self.notification_due = committed < self.token_last;
+        is_news
+    }
+
+    /// Whether it is in the list of sessions that are due a notification.
+    pub(crate) const fn is_notification_due(&self) -> bool {
+        self.notification_due
     }
 
     /// Slot `number`, from 1; made if it was never used.

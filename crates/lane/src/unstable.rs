@@ -188,7 +188,7 @@ impl Lane {
         };
         let transno = replay.transno;
         let table = self.sessions.table_or_new((replay.header.shard, replay.header.session));
-        table.replayed_last = table.replayed_last.max(transno);
+        table.on_replay(transno);
         let token = self.waiters.answers.await_replay(replay);
         self.data.replay(turn, LostWrite { token, transno, change, bulk, client });
         self.on_outcomes(turn);

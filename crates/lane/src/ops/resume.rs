@@ -21,7 +21,7 @@ pub(crate) fn execute(
         lane.on_claim(turn, received, (resume.known_committed, committed));
     }
     if let Some(table) = lane.sessions.table_mut((shard, session)) {
-        table.resumed = true;
+        table.on_resume();
     }
     // Until recovery ends, replays that may not be durable yet are accepted again. Behind a failed
     // log they never become durable, but are not lost: the client retains them for the next boot.

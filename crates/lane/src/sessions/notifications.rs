@@ -10,7 +10,7 @@ use wire::{CommitRow, ShardId, Transno};
 /// The sessions that are due a notification.
 #[derive(Debug, Default)]
 pub(super) struct Notifications {
-    /// Each has `notification_due` set in its table.
+    /// The table of each says that it is due one.
     owed: Vec<Key>,
     due: Option<Mono>,
 }
@@ -35,11 +35,7 @@ impl Sessions {
         due: Mono,
     ) {
         let Some(table) = self.tables.get_mut(&key) else { return };
-        table.committed_sent = committed;
-        let Some(transno) = token else { return };
-        table.token_last = table.token_last.max(transno);
-        if !table.notification_due {
-            table.notification_due = true;
+        if table.on_committed_sent(committed, token) {
             self.notifications.owed.push(key);
             self.notifications.due.get_or_insert(due);
         }
@@ -47,14 +43,11 @@ impl Sessions {
 
     /// The replayed changes are durable: their sessions are due a notification.
     pub(crate) fn on_replays_durable(&mut self, now: Mono) {
-        let replayed = self.tables.iter_mut().filter(|(_, table)| table.replayed_last.0 > 0);
-        let mut owed: Vec<Key> = Vec::new();
-        for (key, table) in replayed {
-            table.token_last = table.token_last.max(table.replayed_last);
-            if !core::mem::replace(&mut table.notification_due, true) {
-                owed.push(*key);
-            }
-        }
+        let replayed = self
+            .tables
+            .iter_mut()
+            .filter_map(|(key, table)| table.on_replays_durable().then_some(*key));
+        let mut owed: Vec<Key> = replayed.collect();
         owed.sort_unstable();
         if !owed.is_empty() {
             self.notifications.due.get_or_insert(now);
@@ -76,14 +69,11 @@ impl Sessions {
             let Some(table) = tables.get_mut(key) else { return false };
             let committed = durable(shard);
             let conn = sessions.get(&session).and_then(|session| session.conn);
-            if let Some(conn) =
-                conn.filter(|_| table.committed_sent < table.token_last.min(committed))
-            {
+            let is_news = table.notify(committed, conn.is_some());
+            if let Some(conn) = conn.filter(|_| is_news) {
                 rows.entry(conn).or_default().push(CommitRow { shard, committed });
-                table.committed_sent = committed;
             }
-            table.notification_due = committed < table.token_last;
-            table.notification_due
+            table.is_notification_due()
         });
         notifications.due = (!notifications.owed.is_empty()).then_some(again);
         rows
