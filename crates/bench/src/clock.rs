@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_is_heard() {
+    fn an_interrupt_is_noticed() {
         let options = Options::tiny(10.0);
         options.interrupt.set();
         assert!(measure_all(&options).is_err());

@@ -8,7 +8,7 @@ fn crash(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn the_table_says_where_each_scenario_is_shown() {
+fn the_table_names_the_test_of_each_scenario() {
     let output = crash(&["list"]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();

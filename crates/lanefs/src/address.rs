@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_what_stands_before_the_port() {
+    fn a_host_is_the_text_before_the_port() {
         for (text, name) in
             [("host:1", "host"), ("[::1]:2", "::1"), ("127.0.0.1:7117", "127.0.0.1")]
         {

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_does_not_start_is_an_error_whatever_was_asked() {
+    fn a_lane_that_does_not_start_is_an_error() {
         let failed = || ProcessEvent::Ended(Err(io::ErrorKind::OutOfMemory.into()));
         assert!(wait(vec![ProcessEvent::Ready, failed()]).is_err());
         assert!(wait(vec![ProcessEvent::Signal, ProcessEvent::Ready, failed()]).is_err());

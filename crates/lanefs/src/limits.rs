@@ -159,7 +159,7 @@ fn the_manuals_limits_are_those_of_the_program() {
 }
 
 #[test]
-fn what_the_manual_says_one_client_may_take_is_what_it_may() {
+fn the_manuals_shares_are_those_of_the_program() {
     check("What one client may take from others", &shares());
 }
 

@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_trusted_only_where_it_is_said() {
+    fn root_is_trusted_only_on_exports_that_say_so() {
         let exports = exports(&["up=no-root-squash".to_owned(), "other".to_owned()]).unwrap();
         let found: Vec<(&str, bool)> =
             exports.iter().map(|export| (export.name.as_str(), export.root_trusted)).collect();

@@ -63,7 +63,7 @@ fn start(path: &Path) -> Result<(), store::StoreError> {
 }
 
 #[test]
-fn a_full_disk_has_space_for_a_start_and_its_reserve_comes_back() {
+fn a_full_disk_has_space_for_a_start_and_its_reserve_is_refilled() {
     let disk = Disk::new();
     store::create(&disk.store(), &store::Shape::default()).unwrap();
     start(&disk.store()).unwrap();

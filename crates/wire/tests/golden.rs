@@ -752,7 +752,7 @@ fn names_are_checked() {
 }
 
 #[test]
-fn the_later_of_write_and_set_says_when_contents_changed() {
+fn contents_changed_at_the_later_of_write_and_set() {
     let at = |secs| Timestamp { secs, nanos: 0 };
     let times = Times { mtime: at(10), mtime_set: at(100), ctime: at(120) };
     assert_eq!(times.after_write(None), times);
@@ -786,7 +786,7 @@ fn shards_spread_over_lanes_and_numbers_are_unique() {
 }
 
 #[test]
-fn a_start_goes_on_above_its_term_and_above_all_earlier_numbers() {
+fn a_start_continues_above_its_term_and_all_earlier_numbers() {
     let start = |last, term| Transno::at_start(Transno(last), Term(term)).0;
     assert_eq!(start(0, 1), 1 << 32);
     assert_eq!(start(17, 1), 1 << 32);

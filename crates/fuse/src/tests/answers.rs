@@ -369,7 +369,7 @@ fn fsync_waits_for_every_shard_of_the_file() {
 
 /// A peer lane lost a change of a file that another peer lane has opened.
 #[test]
-fn fsync_asks_the_lane_that_opened_the_file_whether_its_holder_was_told_of_a_loss() {
+fn fsync_asks_the_lane_that_opened_the_file_whether_the_loss_was_reported() {
     let mut harness = Harness::new();
     let handle = HandleId(2 << 48 | 9);
     harness.event(Event::Peer(PeerEvent::Message {

@@ -467,7 +467,7 @@ fn a_token_is_valid_for_one_request() {
 }
 
 #[test]
-fn recovery_does_not_wait_for_a_client_that_said_goodbye() {
+fn recovery_does_not_wait_for_a_client_that_sent_goodbye() {
     let mut harness = Harness::clients(Share::Write, 2);
     harness.ask(1, (Op::Create, 1), &create("a")).unwrap();
     let peer = harness.peers[0].as_mut().unwrap();

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_goes_over_what_is_usual() {
+    fn options_override_the_defaults() {
         let over = |root_owner, root_mode, (uid, gid)| {
             let root = RootDirArg { root_owner, root_mode }.over(RootDir::made_by(uid, gid));
             (root.uid, root.gid, root.mode)

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_says_for_sure_is_not_asked_again() {
+    fn the_client_does_not_evaluate_what_the_server_decides() {
         let all = vec![name("a"), at_least(5), at_least(7), name("b"), Part::Print, at_least(9)];
         let (known, left) = without_known(all);
         assert_eq!(known.size_bytes_min, Some(7));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_is_asked_for_what_must_hold_where_something_is_done() {
+    fn the_server_gets_the_condition_of_all_actions() {
         let file_or_directory = Part::Any(vec![of(FileKind::File), of(FileKind::Directory)]);
         let kinds = Some(Kinds::default().with(FileKind::File).with(FileKind::Directory));
         let done = Part::All(vec![file_or_directory, Part::Print]);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_says_why() {
+    fn an_unsupported_option_is_refused_with_its_reason() {
         for option in ["sync", "dirsync", "mand", "bind", "context=system_u:object_r:x_t:s0"] {
             assert!(matches!(look_up(option), Independent::Impossible(_)), "{option}");
         }

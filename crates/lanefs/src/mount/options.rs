@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_last_is_done() {
+    fn the_last_option_wins() {
         let found = options(&["-o", "ro,suid,noexec,rw", "-o", "exec,nodev,noatime"]).unwrap();
         assert_eq!(found.flags, MountFlags::NODEV | MountFlags::NOATIME);
     }

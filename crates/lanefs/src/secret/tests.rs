@@ -57,7 +57,7 @@ fn what_is_no_secret_is_refused_and_not_shown() {
 }
 
 #[test]
-fn the_secret_of_an_export_says_so_and_is_not_the_stores() {
+fn the_secret_of_an_export_has_a_prefix_and_differs_from_the_stores() {
     let folder = tempfile::tempdir().unwrap();
     let (store, export) = (folder.path().join("store"), folder.path().join("export"));
     let of_store = read_or_make(&store).unwrap().current;

@@ -67,7 +67,7 @@ fn assert_sane(row: &Value) {
 }
 
 #[test]
-fn bench_of_echo_and_getattr_stands_beside_its_limit() {
+fn bench_of_echo_and_getattr_has_rows_of_its_limit() {
     let Some(fixture) = Fixture::new("bench_getattr") else { return };
     let found = rows(&fixture, &["echo", "getattr", "--clients", "1,8"]);
     let mut beside = vec![("getattr", "getattr", "echo")];
@@ -322,7 +322,7 @@ fn bench_of_affinity_has_every_mode_and_counts_crossings() {
 }
 
 #[test]
-fn bench_of_small_reads_and_writes_stands_beside_pread_and_pwrite() {
+fn bench_of_small_reads_and_writes_has_rows_of_pread_and_pwrite() {
     let Some(fixture) = Fixture::new("bench_brw") else { return };
     let found = rows(&fixture, &["brw", "--clients", "1,16"]);
     for (ours, limit) in [("read", "pread"), ("write", "pwrite")] {
@@ -387,7 +387,7 @@ fn bench_of_the_seeds_writes_a_report_with_plots() {
 }
 
 #[test]
-fn bench_of_the_seeds_says_what_it_does_not_go_with() {
+fn bench_of_the_seeds_refuses_conflicting_options() {
     let Some(fixture) = Fixture::new("bench_seeds_alone") else { return };
     for more in [["seeds", "echo"], ["seeds", "--json"]] {
         let (_, error) = failure(&fixture.lanefs(["bench"]).args(more).output().unwrap());

@@ -67,7 +67,7 @@ fn ranges_get_space_and_lose_it() {
 }
 
 #[test]
-fn holes_are_found_and_kept() {
+fn holes_are_found_and_preserved() {
     let Some(fixture) = Fixture::new("holes") else { return };
     let up = fixture.up(&[]);
     let path = up.dir.join("file");

@@ -357,7 +357,7 @@ fn find_asks_for_the_permissions_of_every_directory() {
 }
 
 #[test]
-fn what_find_cannot_read_it_says() {
+fn find_reports_unreadable_directories() {
     let Some(fixture) = Fixture::new("find_wrong") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let url = format!("lanefs://{}/", server.address);

@@ -247,7 +247,7 @@ fn number_of(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn whatever_is_said_the_server_lives_and_others_are_served() {
+fn random_frames_leave_the_server_running_and_serving_others() {
     let Some(fixture) = Fixture::new("fuzz_sessions") else { return };
     // What attackers write is nobody else's space.
     let disk = fixture.make_dir("disk");

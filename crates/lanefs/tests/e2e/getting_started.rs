@@ -164,7 +164,7 @@ fn a_store_that_root_makes_is_for_all_and_root_of_its_host_administers() {
 }
 
 #[test]
-fn root_of_another_host_is_squashed_and_the_error_says_so() {
+fn root_of_another_host_is_squashed_and_the_error_explains_it() {
     let Some(fixture) = Fixture::new("first_far") else { return };
     let networks = Networks::new();
     let mut serve = fixture.lanefs(["serve", "--listen", "0.0.0.0:7117", "--store"]);
@@ -198,7 +198,7 @@ fn root_of_another_host_is_squashed_and_the_error_says_so() {
 }
 
 #[test]
-fn the_root_directory_of_a_new_store_is_as_it_is_asked_for() {
+fn the_root_directory_of_a_new_store_follows_the_options() {
     let Some(fixture) = Fixture::new("first_options") else { return };
     let serve = |options: &[&str]| fixture.serve_with("127.0.0.1:0", options);
     let attr_of = |server: &Server| {
@@ -242,7 +242,7 @@ fn a_store_that_an_ordinary_user_makes_is_his() {
 }
 
 #[test]
-fn an_export_of_a_directory_that_is_missing_says_what_to_do() {
+fn an_export_of_a_missing_directory_names_the_remedy() {
     let Some(fixture) = Fixture::new("first_export") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let add = ["export", "add", &server.address, "projects", "/srv/projects"];

@@ -105,7 +105,7 @@ fn a_claim_about_another_host_evicts_no_client() {
 }
 
 #[test]
-fn what_was_said_before_a_goodbye_is_not_said_again() {
+fn a_request_before_a_goodbye_cannot_be_replayed() {
     let Some(fixture) = Fixture::new("identity_goodbye") else { return };
     let mut up = fixture.up(&["--lanes", "1"]);
     let all = secret(&fixture);

@@ -294,7 +294,7 @@ fn a_server_that_dies_often_is_started_again_each_time() {
 }
 
 #[test]
-fn a_killed_mount_comes_back() {
+fn a_killed_mount_is_restarted() {
     let Some(fixture) = Fixture::new("mount_killed") else { return };
     let mut up = fixture.up(&[]);
     fs::write(up.dir.join("kept"), "x").unwrap();
@@ -318,7 +318,7 @@ fn a_dead_mount_in_the_way_is_cleared() {
 }
 
 #[test]
-fn without_the_right_to_mount_it_serves_and_says_the_remedy() {
+fn without_the_right_to_mount_it_serves_and_prints_the_remedy() {
     let Some(fixture) = Fixture::new("no_right") else { return };
     let up = fixture.up_without_mount();
     let listed = fixture.run(["ls", &up.url("/")]);
@@ -329,7 +329,7 @@ fn without_the_right_to_mount_it_serves_and_says_the_remedy() {
 }
 
 #[test]
-fn a_server_that_cannot_start_is_given_up_with_its_reason() {
+fn a_server_that_cannot_start_ends_up_with_its_reason() {
     let Some(fixture) = Fixture::new("give_up") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let mut command = fixture.lanefs(["up", "--listen", "127.0.0.1:0", "--store"]);

@@ -85,7 +85,7 @@ fn some_pieces(rng: &mut Rng, count: u64, most_bytes: u64) -> (Vec<Piece>, Vec<u
 }
 
 #[test]
-fn lists_read_and_write_what_a_model_says() {
+fn lists_match_a_model() {
     let Some(fixture) = Fixture::new("lists_model") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let mut model = Model::new(connect(&fixture, &server.address), "/f");

@@ -69,7 +69,7 @@ fn a_listing_ends_over_a_kill_of_the_server() {
 }
 
 #[test]
-fn what_comes_later_is_shown_from_rewinddir_on() {
+fn later_names_are_listed_after_rewinddir() {
     let Some(fixture) = Fixture::new("listing_rewind") else { return };
     let up = fixture.up(&[]);
     let dir = up.dir.join("d");

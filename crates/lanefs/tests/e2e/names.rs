@@ -84,7 +84,7 @@ fn link(file: &fs::File, to: &Path) -> Result<(), Errno> {
 }
 
 #[test]
-fn a_file_without_a_name_gets_one_or_goes() {
+fn a_file_without_a_name_gets_one_or_is_removed() {
     let Some(fixture) = Fixture::new("tmpfile") else { return };
     let mut up = fixture.up(&[]);
     let dir = up.dir.join("dir");

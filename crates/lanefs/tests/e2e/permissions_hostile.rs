@@ -209,7 +209,7 @@ fn exported(test: &str) -> Option<(Fixture, Server, Mount)> {
 }
 
 #[test]
-fn a_handle_gives_what_it_was_opened_for_whatever_is_asked() {
+fn a_handle_permits_only_the_access_of_its_open() {
     let Some((fixture, server, all)) = exported("rights_hostile") else { return };
     let things = things(&all.dir.join("a"));
     for squash in ["root", "all"] {

@@ -35,7 +35,7 @@ fn bash(fixture: &Fixture, script: &str, url: &str) -> Output {
 }
 
 #[test]
-fn what_goes_through_pipes_comes_back_whole() {
+fn bytes_through_pipes_are_unchanged() {
     let Some(fixture) = Fixture::new("pipes") else { return };
     let server = fixture.serve("127.0.0.1:0");
     for size_bytes in [0, 1, 4096, MIB, MIB + 1, 20 * MIB + 17] {
@@ -64,7 +64,7 @@ fn what_goes_through_pipes_comes_back_whole() {
 }
 
 #[test]
-fn what_comes_in_small_pieces_is_read_to_its_end() {
+fn small_pieces_are_read_to_the_end() {
     let Some(fixture) = Fixture::new("pipes_short") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let there = url(&server, "f");
@@ -86,7 +86,7 @@ fn what_comes_in_small_pieces_is_read_to_its_end() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_as_it_ends_cat() {
+fn a_reader_that_ends_ends_it_as_it_ends_cat() {
     let Some(fixture) = Fixture::new("pipes_closed") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let there = url(&server, "f");
@@ -133,7 +133,7 @@ fn what_a_pipe_makes_has_the_mode_that_a_shell_gives() {
 }
 
 #[test]
-fn what_cannot_go_through_a_pipe_is_said() {
+fn an_unsupported_pipe_is_refused_with_its_reason() {
     let Some(fixture) = Fixture::new("pipes_wrong") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let (file, root) = (url(&server, "f"), url(&server, ""));

@@ -90,7 +90,7 @@ fn a_sqlite_database_survives_a_kill_of_the_server() {
 }
 
 #[test]
-fn holes_and_large_files_are_kept() {
+fn holes_and_large_files_are_preserved() {
     let Some(fixture) = Fixture::new("holes") else { return };
     let up = fixture.up(&[]);
     let path = up.dir.join("holes");

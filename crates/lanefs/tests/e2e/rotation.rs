@@ -175,7 +175,7 @@ fn a_retired_secret_and_an_exports_that_follows_from_it_are_refused() {
 }
 
 #[test]
-fn a_server_that_is_killed_in_between_knows_what_it_did() {
+fn a_server_killed_during_a_rotation_continues_it() {
     let Some(fixture) = Fixture::new("rotation_kill") else { return };
     let mut server = fixture.serve("127.0.0.1:0");
     let again = |server: &mut Server| {
@@ -213,7 +213,7 @@ fn a_server_that_is_killed_in_between_knows_what_it_did() {
 }
 
 #[test]
-fn a_file_that_is_no_secret_changes_nothing_and_is_said() {
+fn a_file_that_is_no_secret_changes_nothing_and_is_logged() {
     let Some(fixture) = Fixture::new("rotation_bad") else { return };
     let mut server = fixture.serve("127.0.0.1:0");
     let good = copy_secret(&fixture, "good");

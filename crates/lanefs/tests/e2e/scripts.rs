@@ -21,7 +21,7 @@ fn rows(fixture: &Fixture, arguments: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn json_says_what_stat_says() {
+fn json_matches_stat() {
     let Some(fixture) = Fixture::new("json") else { return };
     let up = fixture.up(&[]);
     let odd = OsStr::from_bytes(b"not \xff utf8");
@@ -179,7 +179,7 @@ fn a_closed_pipe_ends_every_command_quietly() {
 }
 
 #[test]
-fn ctrl_c_ends_a_command_whose_server_says_nothing() {
+fn ctrl_c_ends_a_command_without_a_reply() {
     let Some(fixture) = Fixture::new("ctrl_c") else { return };
     let server = fixture.serve("127.0.0.1:0");
     let url = format!("lanefs://{}/", server.address);

@@ -132,7 +132,7 @@ for how, act in HOW.items():
 "#;
 
 #[test]
-fn privileged_bits_given_while_a_file_is_open_are_cleared_by_the_next_change() {
+fn privileged_bits_set_while_a_file_is_open_are_cleared_by_the_next_change() {
     let Some(fixture) = Fixture::new("set-id-later") else { return };
     let up = fixture.up(&["--lanes", "2"]);
     let other = fixture.mount(&up.address, "other", &["--export", "up"]);

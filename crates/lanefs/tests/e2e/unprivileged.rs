@@ -50,7 +50,7 @@ fn several_lanes_carry_an_ordinary_user_s_work() {
 }
 
 #[test]
-fn a_killed_mount_of_an_ordinary_user_comes_back_and_a_killed_up_leaves_none() {
+fn a_killed_mount_of_an_ordinary_user_is_restarted_and_a_killed_up_leaves_none() {
     let Some(fixture) = Fixture::new("user_killed") else { return };
     prepare_for_user(&fixture);
     let place = Private::new(&fixture, "");
@@ -170,7 +170,7 @@ fn refused(fixture: &Fixture, place: &Private, before: &[&str], more: &[&str]) -
 }
 
 #[test]
-fn what_keeps_an_ordinary_user_from_mounting_is_said_with_its_remedy() {
+fn an_obstacle_to_an_ordinary_users_mount_is_printed_with_its_remedy() {
     let Some(fixture) = Fixture::new("user_obstacles") else { return };
     let place = Private::new(&fixture, "");
     let said = refused(&fixture, &place, &["env", "PATH=/nowhere"], &[]);
@@ -206,7 +206,7 @@ fn a_mount_point_of_another_user_is_refused_with_the_text_of_fusermount3() {
 }
 
 #[test]
-fn an_ordinary_user_goes_over_io_uring_where_the_kernel_allows_it() {
+fn an_ordinary_user_mounts_over_io_uring_where_the_kernel_allows_it() {
     let Some(fixture) = Fixture::new("user_uring").map(Fixture::mounting_on_io_uring) else {
         return;
     };

@@ -61,7 +61,7 @@ fn the_version_has_the_commit_where_there_is_one() {
 }
 
 #[test]
-fn the_binary_says_its_version() {
+fn the_binary_prints_its_version() {
     let said = must(Command::new(binary()).arg("--version"));
     let (name, rest) = said.trim().split_once(' ').unwrap();
     assert_eq!(name, "lanefs");

@@ -63,7 +63,7 @@ fn opening_for_writing_moves_the_size_to_the_data_shard_and_the_last_close_retur
 }
 
 #[test]
-fn a_utimes_after_the_last_write_is_kept() {
+fn a_utimes_after_the_last_write_is_preserved() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);
     assert_eq!(harness.open(file, write_handle(1)), Status::Ok);

@@ -139,7 +139,7 @@ fn batches_are_contiguous_and_the_reserve_shrinks_and_grows() {
 }
 
 #[test]
-fn a_log_continues_at_the_given_offset() {
+fn a_log_continues_at_its_start_offset() {
     let dir = tempdir();
     {
         let (mut ring, mut recorder) = open(dir.path(), 0, &Faults::default());

@@ -82,7 +82,7 @@ fn a_list_has_pieces_of_several_objects_and_zeros_where_one_has_no_bytes() {
 }
 
 #[test]
-fn space_is_given_back_and_bytes_stay() {
+fn space_is_freed_and_bytes_stay() {
     let dir = tempdir();
     let mut fixture = Fixture::open(dir.path());
     let bytes = noise(3, 4_096);

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_says_too_little_is_refused() {
+    fn an_incomplete_line_is_refused() {
         let refused = |text: &str| format!("{:#}", Excluded::parse(text).unwrap_err());
         assert!(refused("fsx a fails").contains("no reason"));
         assert!(refused("fsx a").contains("a line is"));

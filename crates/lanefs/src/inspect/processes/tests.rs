@@ -85,7 +85,7 @@ fn read(stream_offset: u64) -> Inspect {
 }
 
 #[test]
-fn output_comes_to_its_end_in_pieces_that_fit() {
+fn output_is_delivered_completely_in_pieces_that_fit() {
     const BYTES: usize = 1_000_000;
     let fixture = fixture("head -c 1000000 /dev/zero; echo x", IDLE_MAX);
     assert_eq!(fixture.ask(1, CHECK), (Status::Ok, false, Vec::new()));
