@@ -1,10 +1,10 @@
 //! `Damage`: what is wrong with a table's file, inside an [`io::Error`].
 
-use std::fmt;
 use std::io;
 
 /// Bytes of the file differ from those written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[error("{what} at byte {offset}")]
 pub struct Damage {
     /// A description.
     pub what: &'static str,
@@ -44,14 +44,6 @@ impl Damage {
         error.get_ref()?.downcast_ref()
     }
 }
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at byte {}", self.what, self.offset)
-    }
-}
-
-impl std::error::Error for Damage {}
 
 impl From<Damage> for io::Error {
     fn from(damage: Damage) -> Self {

@@ -5,22 +5,25 @@ use crate::lines::LineWriter;
 use crate::sums::Group;
 use disk::InodeRow;
 use disk::rows::{Key, ObjectRow, Range, Row};
-use std::fmt;
 use std::io::{self, Write};
 use store::{Reader, ScanControl, StoreError, View};
+use thiserror::Error;
 use wire::{InodeNo, ShardId, Wire};
 
 /// The version of what a dump's lines mean.
 pub const DUMP_VERSION: u32 = 4;
 
 /// Why there is no dump.
-#[derive(Debug)]
+#[derive(Error, Debug)]
 pub enum DumpError {
     /// The store cannot be read, or is damaged.
-    Store(StoreError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// A row does not decode: its key.
+    #[error("the store is damaged: {0}; `lanefs check` says more, and what to do")]
     Row(String),
     /// The lines cannot be written.
+    #[error("cannot write the dump: {0}")]
     Io(io::Error),
 }
 
@@ -89,26 +92,6 @@ fn is_named(reader: &Reader<'_>, inode: InodeNo) -> Result<bool, StoreError> {
     let row = reader.get(&Key::inode(inode))?;
     let row = row.and_then(|value| InodeRow::decode_all(value).ok());
     Ok(row.is_some_and(|row| row.nlink > 0))
-}
-
-impl fmt::Display for DumpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(error) => error.fmt(f),
-            Self::Row(what) => {
-                write!(f, "the store is damaged: {what}; `lanefs check` says more, and what to do")
-            }
-            Self::Io(error) => write!(f, "cannot write the dump: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for DumpError {}
-
-impl From<StoreError> for DumpError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
 }
 
 impl From<io::Error> for DumpError {

@@ -3,14 +3,14 @@
 //! Invariant: a dump that was read to its end is the one that was written: nothing is missing, changed or added.
 
 use crate::line::Line;
-use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
 
 /// What is longer is no line of a dump, and does not take more memory than this.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// A line that is none of a dump.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[error("line {line_no} of the dump: {why}")]
 pub struct LineError {
     /// Its number, from 1.
     pub line_no: u64,
@@ -105,11 +105,3 @@ impl<R: BufRead> LineReader<R> {
         LineError { line_no: self.line_no, why: why.to_owned() }
     }
 }
-
-impl fmt::Display for LineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {} of the dump: {}", self.line_no, self.why)
-    }
-}
-
-impl std::error::Error for LineError {}

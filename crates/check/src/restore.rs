@@ -15,7 +15,6 @@ use disk::{BlockSum, Superblock};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -23,6 +22,7 @@ use std::path::{Path, PathBuf};
 use store::{
     FileObjects, ObjectContents, ObjectFiles, ObjectName, RowStore, Shape, Store, StoreError,
 };
+use thiserror::Error;
 use wire::{InodeNo, Layout, ShardId, Wire as _};
 
 /// Rows to be written.
@@ -63,21 +63,37 @@ pub struct Restored {
 }
 
 /// Why nothing was restored.
-#[derive(Debug)]
+#[derive(Error, Debug)]
 pub enum RestoreError {
     /// The store cannot be made or written.
-    Store(StoreError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// A line is none of a dump.
-    Line(LineError),
+    #[error(transparent)]
+    Line(#[from] LineError),
     /// The dump was written by another version.
+    #[error(
+        "the dump has version {0}, this lanefs knows version {DUMP_VERSION}: use the lanefs that \
+         wrote it"
+    )]
     Version(u32),
     /// The dump has a change over several shards in the middle.
+    #[error(
+        "the dump has a change over several shards in the middle: start and stop the server of the \
+         store that it is of, and dump it again"
+    )]
     Pending,
     /// Contents are not what the dump says.
+    #[error(
+        "{} files are not what the dump says, and no store was made: take another backup, or pass \
+         --accept-damage to restore the rest and to have EIO where they are damaged", .0.count()
+    )]
     Damaged(Damages),
     /// There is something where the store is to be, or is to be made.
+    #[error("{0} exists: name a new place, or remove it")]
     Exists(PathBuf),
     /// The file system said no.
+    #[error("cannot write {0}: {1}")]
     Io(PathBuf, io::Error),
 }
 
@@ -338,47 +354,4 @@ pub(crate) fn copy_sparse(from: &Path, to: &Path) -> io::Result<u64> {
     }
     target.flush()?;
     Ok(copied_bytes)
-}
-
-impl fmt::Display for RestoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(error) => error.fmt(f),
-            Self::Line(error) => error.fmt(f),
-            Self::Version(found) => write!(
-                f,
-                "the dump has version {found}, this lanefs knows version {DUMP_VERSION}: use the lanefs \
-                 that wrote it"
-            ),
-            Self::Pending => write!(
-                f,
-                "the dump has a change over several shards in the middle: start and stop the server of \
-                 the store that it is of, and dump it again"
-            ),
-            Self::Damaged(damages) => write!(
-                f,
-                "{} files are not what the dump says, and no store was made: take another backup, or pass \
-                 --accept-damage to restore the rest and to have EIO where they are damaged",
-                damages.count()
-            ),
-            Self::Exists(path) => {
-                write!(f, "{} exists: name a new place, or remove it", path.display())
-            }
-            Self::Io(path, error) => write!(f, "cannot write {}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for RestoreError {}
-
-impl From<LineError> for RestoreError {
-    fn from(error: LineError) -> Self {
-        Self::Line(error)
-    }
-}
-
-impl From<StoreError> for RestoreError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
 }

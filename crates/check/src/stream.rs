@@ -16,8 +16,8 @@ pub use folder::Folder;
 pub use source::Source;
 pub(crate) use source::is_unreadable;
 
-use std::fmt;
 use store::ObjectName;
+use thiserror::Error;
 use wire::InodeNo;
 
 /// Bytes of a frame before its payload.
@@ -86,16 +86,9 @@ pub struct ObjectHead {
 }
 
 /// Why a stream cannot be read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[error("the server sent what this lanefs does not understand: use the same version")]
 pub struct Malformed;
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the server sent what this lanefs does not understand: use the same version")
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 impl<'a> Frame<'a> {
     /// Appends the frame.

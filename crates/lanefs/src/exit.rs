@@ -3,7 +3,6 @@
 //! Invariant: the numbers here are the ones `--help` prints ([`crate::args::EXIT_CODES`]), and `check`'s own those of its help.
 
 use library::{Error, Refused};
-use std::fmt;
 
 /// Exit code of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +49,8 @@ impl Code {
 }
 
 /// An error with its own exit code.
-#[derive(Debug)]
+#[derive(thiserror::Error, Debug)]
+#[error("{line}")]
 pub(crate) struct Exit {
     /// The code.
     pub(crate) code: Code,
@@ -74,14 +74,6 @@ impl Exit {
         Self { code, line: String::new() }
     }
 }
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.line)
-    }
-}
-
-impl std::error::Error for Exit {}
 
 /// The code that an error ends with.
 pub(crate) fn code_of(error: &anyhow::Error) -> Code {

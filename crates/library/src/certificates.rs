@@ -11,21 +11,15 @@ use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use thiserror::Error;
 
 /// The size limit of a file: a bundle of many roots.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why certificates cannot be used, as a message with the remedy.
-#[derive(Debug)]
+#[derive(Error, Debug)]
+#[error("{0}")]
 pub struct CertificateError(String);
-
-impl fmt::Display for CertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for CertificateError {}
 
 /// The paths of certificates: PEM files.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,6 +9,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use thiserror::Error;
 use wire::{Credential, Secret, Secrets};
 
 const SECRET_BYTES: usize = 32;
@@ -17,7 +18,8 @@ const FILE_BYTES_MAX: u64 = 4096;
 const EXPORT_PREFIX: &str = "export:";
 
 /// Why there is no secret, as a message with the remedy.
-#[derive(Debug)]
+#[derive(Error, Debug)]
+#[error("{line}")]
 pub struct SecretError {
     line: String,
     kind: io::ErrorKind,
@@ -38,14 +40,6 @@ impl SecretError {
         self.kind
     }
 }
-
-impl fmt::Display for SecretError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.line)
-    }
-}
-
-impl std::error::Error for SecretError {}
 
 /// The host's secret, for root's mounts and processes.
 const OF_HOST: &str = "/etc/lanefs/secret";

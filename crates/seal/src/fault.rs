@@ -1,7 +1,6 @@
 //! What can be wrong: with a connection, a certificate, or a configuration.
 
 use rustls::Error;
-use std::fmt;
 
 /// Why a connection cannot continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,16 +35,9 @@ pub enum Flaw {
 }
 
 /// Why a TLS configuration could not be made, as text.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[error("{0}")]
 pub struct SetupError(String);
-
-impl fmt::Display for SetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SetupError {}
 
 impl SetupError {
     pub(crate) const fn new(line: String) -> Self {
