@@ -15,9 +15,7 @@ pub enum BackupError {
     #[error("{0} is neither empty nor a backup that was interrupted: name a new folder")]
     Exists(PathBuf),
     /// The server was started again meanwhile.
-    #[error(
-        "the server was started again meanwhile: try again; what was copied is used then"
-    )]
+    #[error("the server was started again meanwhile: try again; what was copied is used then")]
     OtherBoot,
     /// It is no whole backup.
     #[error("{0} is no whole backup: go on with it by `lanefs backup`, or remove it")]

@@ -15,9 +15,10 @@ mod times;
 use super::*;
 use alloc::vec;
 use alloc::vec::Vec;
-use disk::{Change, ContentsChange};
+use disk::{BLOCK_BYTES, BlockSum, BlockSums, Change, ContentsChange};
 use interface::{
-    Action, Arena, BufId, Bulk, Errno, Mono, NO_MAC, Now, ObjectAction, ObjectStat, Ticket, Turn,
+    Action, Arena, BufId, Bulk, Errno, Mono, NO_MAC, Now, ObjectAction, ObjectStat, SumRange,
+    Ticket, Turn,
 };
 use wire::{
     ClientUuid, Contents, Glimpse, InodeNo, LaneId, Map, Op, ProtocolError, Read, ShardCounts,
@@ -29,6 +30,12 @@ const FILE: InodeNo = InodeNo(7);
 const WALL_NS: u64 = 1_700_000_000_000_000_000;
 const TAG: u64 = 1 << 56;
 const CLIENT: ClientUuid = ClientUuid([1; 16]);
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Of two blocks.
+const SUMS: [BlockSum; 2] = [
+    BlockSum { crc32c: 1, covered_bytes: BLOCK_BYTES },
+    BlockSum { crc32c: 2, covered_bytes: BLOCK_BYTES },
+];
 
 /// The shards and their actions that have not ended.
 struct Harness {
@@ -127,31 +134,17 @@ impl Harness {
     }
 
     fn write(&mut self, file_offset: u64, bulk_bytes: u32) -> Token {
-        let bulk = Some(self.bulk(bulk_bytes));
-        self.request(
-            Op::Write,
-            &Write {
-                inode: FILE,
-                file_offset,
-                append: false,
-                clears: wire::ClearPrivileges::Nothing,
-            },
-            bulk,
-        )
+        self.write_or_append(file_offset, false, bulk_bytes)
     }
 
     fn append(&mut self, bulk_bytes: u32) -> Token {
+        self.write_or_append(99, true, bulk_bytes)
+    }
+
+    fn write_or_append(&mut self, file_offset: u64, append: bool, bulk_bytes: u32) -> Token {
+        let (inode, clears) = (FILE, wire::ClearPrivileges::Nothing);
         let bulk = Some(self.bulk(bulk_bytes));
-        self.request(
-            Op::Write,
-            &Write {
-                inode: FILE,
-                file_offset: 99,
-                append: true,
-                clears: wire::ClearPrivileges::Nothing,
-            },
-            bulk,
-        )
+        self.request(Op::Write, &Write { inode, file_offset, append, clears }, bulk)
     }
 
     fn truncate(&mut self, size_bytes: u64) -> Token {
@@ -207,10 +200,36 @@ impl Harness {
         self.with(|shards, turn| shards.on_done(turn, ticket, Err(Errno(errno))));
     }
 
+    /// Completes the computation of checksums that an action requests; returns the requested ranges.
+    fn sums_are(
+        &mut self,
+        action: &Action,
+        found: &[BlockSum],
+        from_disk: bool,
+    ) -> Vec<(u64, u32)> {
+        let Action::Object(ObjectAction::Sums { ticket, ranges, .. }) = *action else {
+            panic!("{action:?}")
+        };
+        let mut from = wire::Reader::new(self.arena.get(ranges));
+        let ranges = core::iter::from_fn(|| from.read::<SumRange>().ok());
+        let ranges = ranges.map(|range| (range.object_offset, range.range_bytes)).collect();
+        let bytes: Vec<u8> = found.iter().flat_map(BlockSum::to_bytes).collect();
+        let span = self.arena.put(&bytes);
+        self.with(|shards, turn| shards.on_sums(turn, ticket, (Ok(span), from_disk)));
+        ranges
+    }
+
     fn outcomes(&mut self) -> Vec<Outcome> {
         // Early outcomes have tests of their own.
         let all = core::iter::from_fn(|| self.shards.outcome());
         all.filter(|outcome| !matches!(outcome, Outcome::Written { .. })).collect()
+    }
+
+    /// A file of two blocks with checksums of an earlier boot.
+    fn of_two_blocks() -> Self {
+        let sums = BlockSums(SUMS.into());
+        let known = ContentsChange::Sums { inode: FILE, first_block: 0, sums };
+        Self::new(&[(FILE, truncated(2 * BLOCK, 5)), (FILE, Change::Contents(known))])
     }
 
     /// A file of this size, with known state.

@@ -21,12 +21,12 @@ mod several;
 mod xattrs;
 
 use crate::{Effect, MetaRequest, Shard};
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use disk::rows::{self, Key, Row, Rows, ShardRow};
+use disk::rows::Range;
 use disk::{Origin, PreVersions, Record};
 use several::{Other, about};
+use test_runtime::RowStore;
 use wire::{
     Attr, Bytes, Caller, ClientUuid, Create, Created, Entry, Getattr, Groups, Handle, HandleId,
     InodeNo, Lookup, Mkdir, Name, Op, Open, OpenFor, SetTime, Setattr, ShardId, Status, Term,
@@ -264,39 +264,33 @@ fn redone(shard: ShardId, log: &[(Transno, Vec<u8>)]) -> Shard {
     shard
 }
 
+/// The records of a shard's log.
+fn records(shard: ShardId, log: &[(Transno, Vec<u8>)]) -> impl Iterator<Item = Record<'_>> {
+    (1..).zip(log).map(move |(lsn, (transno, changes))| Record {
+        shard,
+        lsn,
+        term: Term(1),
+        transno: *transno,
+        pre_versions: PreVersions::new(),
+        origin: Origin::Internal,
+        changes,
+    })
+}
+
 /// Checks that applying the log to rows and loading them gives the same state as redo.
 fn check_rows(redone: &Shard, log: &[(Transno, Vec<u8>)]) {
-    let mut rows = BTreeMap::new();
-    rows::begin(MADE, &mut rows).unwrap();
-    let (shard, mut row) = (redone.id(), ShardRow::default());
-    if shard == ShardId::meta(0) {
-        (row.next_count, row.inode_count) = (2, 1);
-    } else {
-        row.next_count = 1;
-        rows.clear();
+    let mut rows = RowStore::default();
+    if redone.id() == ShardId::meta(0) {
+        rows.begin(MADE).unwrap();
     }
-    for (index, (transno, changes)) in log.iter().enumerate() {
-        let record = Record {
-            shard,
-            lsn: u64::try_from(index).unwrap() + 1,
-            term: Term(1),
-            transno: *transno,
-            pre_versions: PreVersions::new(),
-            origin: Origin::Internal,
-            changes,
-        };
-        assert_eq!(rows::apply(&record, &mut row, &mut rows), Ok(true));
-    }
-    Rows::put(&mut rows, Key::shard(shard).bytes(), &row.to_bytes());
-    let mut loaded = Shard::new(shard, MADE);
-    for (key, value) in &rows {
-        loaded.load(&Row::decode(key, value).unwrap()).unwrap();
-    }
+    rows.apply(records(redone.id(), log)).unwrap();
+    let mut loaded = Shard::new(redone.id(), MADE);
+    rows.each(&Range::all(), |row| loaded.load(row)).unwrap();
     assert_eq!(loaded.state.dump(), redone.state.dump());
     assert_eq!(loaded.state.numbers(), redone.state.numbers());
-    assert_eq!(row.inode_count, redone.inode_count());
-    let entry_count = rows.keys().filter(|key| key[0] == 2).count();
-    assert_eq!(entry_count, rows.keys().filter(|key| key[0] == 3).count(), "both tables");
+    assert_eq!(rows.shard(redone.id()).unwrap().inode_count, redone.inode_count());
+    let entry_count = rows.rows.keys().filter(|key| key[0] == 2).count();
+    assert_eq!(entry_count, rows.rows.keys().filter(|key| key[0] == 3).count(), "both tables");
 }
 
 /// A setattr by root without attributes.

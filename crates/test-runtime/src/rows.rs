@@ -1,7 +1,7 @@
 //! The row store: log records applied to rows, behind the lanes, in atomic and durable
 //! transactions.
 
-use disk::rows::{Key, Range, Row, Rows, ShardRow, apply, begin};
+use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
 use disk::{BATCH_HEADER_BYTES, BatchHeader, Creation, Fault, LogReader, Record};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{ShardId, Transno, Wire};
@@ -12,7 +12,7 @@ pub type Applied = (ShardId, u64, Transno);
 /// The rows.
 #[derive(Default, Debug)]
 pub struct RowStore {
-    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub rows: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Batches of this boot, with their lane, that are durable in their logs and not applied.
     pub behind: VecDeque<(usize, Vec<u8>)>,
     pub read_count: usize,
@@ -24,24 +24,27 @@ impl RowStore {
     /// # Errors
     /// As all of these functions: a fault of the rows.
     pub fn begin(&mut self, made: Creation) -> Result<(), Fault> {
-        begin(made, &mut self.rows).map(drop)
+        rows::begin(made, &mut self.rows).map(drop)
     }
 
     /// Applies the rest of a log, and truncates its torn end.
     pub fn redo(&mut self, log: &mut Vec<u8>) -> Result<(), Fault> {
         let (_, mut reader) = LogReader::new(log)?;
         while let Some(batch) = reader.next_batch()? {
-            self.take(batch.records())?;
+            self.apply(batch.records())?;
         }
         let valid_bytes = reader.valid_bytes() as usize;
         log.truncate(valid_bytes);
         Ok(())
     }
 
-    /// Applies a batch in one transaction.
-    fn take<'a>(&mut self, batch: impl Iterator<Item = Record<'a>>) -> Result<Vec<Applied>, Fault> {
+    /// Applies records in one transaction.
+    pub fn apply<'a>(
+        &mut self,
+        records: impl Iterator<Item = Record<'a>>,
+    ) -> Result<Vec<Applied>, Fault> {
         let mut shards: BTreeMap<ShardId, ShardRow> = BTreeMap::new();
-        for record in batch {
+        for record in records {
             let shard = match shards.get_mut(&record.shard) {
                 Some(shard) => shard,
                 None => {
@@ -49,7 +52,7 @@ impl RowStore {
                     shards.entry(record.shard).or_insert(row)
                 }
             };
-            apply(&record, shard, &mut self.rows)?;
+            rows::apply(&record, shard, &mut self.rows)?;
         }
         for (shard, row) in &shards {
             Rows::put(&mut self.rows, Key::shard(*shard).bytes(), &row.to_bytes());
@@ -57,7 +60,7 @@ impl RowStore {
         Ok(shards.into_iter().map(|(shard, row)| (shard, row.lsn, row.transno)).collect())
     }
 
-    fn shard(&self, shard: ShardId) -> Result<ShardRow, Fault> {
+    pub fn shard(&self, shard: ShardId) -> Result<ShardRow, Fault> {
         let value = self.rows.get(Key::shard(shard).bytes());
         let Some(value) = value else {
             return Ok(ShardRow { next_count: 1, ..ShardRow::default() });
@@ -100,7 +103,7 @@ impl RowStore {
     pub fn advance(&mut self) -> Option<Result<(usize, Vec<Applied>), Fault>> {
         let (lane, batch) = self.behind.pop_front()?;
         let records = records(&batch).into_iter();
-        Some(self.take(records).map(|applied| (lane, applied)))
+        Some(self.apply(records).map(|applied| (lane, applied)))
     }
 }
 

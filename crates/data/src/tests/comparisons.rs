@@ -2,23 +2,14 @@
 //! blocks: damaged bytes must never be returned as good because their checksum was removed.
 
 use super::*;
-use disk::{BLOCK_BYTES, BlockSum, BlockSums};
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
-const SUMS: [BlockSum; 2] = [
-    BlockSum { crc32c: 1, covered_bytes: BLOCK_BYTES },
-    BlockSum { crc32c: 2, covered_bytes: BLOCK_BYTES },
-];
 const DAMAGED: BlockSum = BlockSum { crc32c: 9, covered_bytes: BLOCK_BYTES };
 
 impl Harness {
     /// An examined file of two unverified blocks whose first region has no checksums in its rows,
     /// so that a write begins without a record.
     fn with_an_open_region() -> Self {
-        let known =
-            ContentsChange::Sums { inode: FILE, first_block: 0, sums: BlockSums(SUMS.into()) };
-        let mut harness =
-            Self::new(&[(FILE, truncated(2 * BLOCK, 5)), (FILE, Change::Contents(known))]);
+        let mut harness = Self::of_two_blocks();
         harness.write(BLOCK, BLOCK_BYTES);
         harness.stat(Some(2 * BLOCK));
         assert_eq!(harness.log_intents(), 1);
@@ -28,14 +19,13 @@ impl Harness {
         harness
     }
 
-    /// Completes the computation of checksums that an action requests.
-    fn sums_are(&mut self, action: &Action, found: &[BlockSum], from_disk: bool) {
-        let Action::Object(ObjectAction::Sums { ticket, .. }) = *action else {
-            panic!("{action:?}")
-        };
-        let bytes: Vec<u8> = found.iter().flat_map(BlockSum::to_bytes).collect();
-        let span = self.arena.put(&bytes);
-        self.with(|shards, turn| shards.on_sums(turn, ticket, (Ok(span), from_disk)));
+    /// The first block is compared and read: it counts as verified.
+    fn verify(&mut self) -> Token {
+        let (token, comparison) = (self.read(0, 20), self.one());
+        self.sums_are(&comparison, &[SUMS[0]], true);
+        let (read, bulk) = (self.one(), self.bulk(20));
+        self.on_read(&read, Some(bulk));
+        token
     }
 
     fn is_refused(&mut self, token: Token) -> bool {
@@ -92,12 +82,7 @@ fn a_read_waits_for_a_write_that_removed_the_checksum_of_its_bytes() {
 #[test]
 fn a_cached_read_that_begins_again_waits_for_a_write_of_its_bytes() {
     let mut harness = Harness::with_an_open_region();
-    harness.read(0, 20);
-    let comparison = harness.one();
-    harness.sums_are(&comparison, &[SUMS[0]], true);
-    let read = harness.one();
-    let bulk = harness.bulk(20);
-    harness.on_read(&read, Some(bulk));
+    harness.verify();
     harness.read(0, 20);
     let cached = harness.one();
     harness.write(0, BLOCK_BYTES);
@@ -133,12 +118,7 @@ fn a_truncation_keeps_the_checksums_that_a_read_before_it_compares() {
 #[test]
 fn a_truncation_keeps_the_checksums_of_a_read_that_misses_the_page_cache() {
     let mut harness = Harness::with_an_open_region();
-    harness.read(0, 20);
-    let comparison = harness.one();
-    harness.sums_are(&comparison, &[SUMS[0]], true);
-    let read = harness.one();
-    let bulk = harness.bulk(20);
-    harness.on_read(&read, Some(bulk));
+    harness.verify();
     harness.outcomes();
     let token = harness.read(0, 20);
     let cached = ticket(&harness.one());
@@ -153,12 +133,7 @@ fn a_truncation_keeps_the_checksums_of_a_read_that_misses_the_page_cache() {
 #[test]
 fn a_damaged_block_fails_the_write_that_changes_a_part_of_it_and_not_a_read_that_waits() {
     let mut harness = Harness::with_an_open_region();
-    let read_token = harness.read(0, 20);
-    let comparison = harness.one();
-    harness.sums_are(&comparison, &[SUMS[0]], true);
-    let read = harness.one();
-    let bulk = harness.bulk(20);
-    harness.on_read(&read, Some(bulk));
+    let read_token = harness.verify();
     assert!(!harness.is_refused(read_token));
     let read_token = harness.read(0, 20);
     let cached = ticket(&harness.one());

@@ -1,22 +1,10 @@
 //! Verified blocks that have left the page cache since.
 
 use super::*;
-use disk::{BLOCK_BYTES, BlockSum, BlockSums};
-use wire::Wire as _;
-
-const BLOCK: u64 = BLOCK_BYTES as u64;
-const SUMS: [BlockSum; 2] = [
-    BlockSum { crc32c: 1, covered_bytes: BLOCK_BYTES },
-    BlockSum { crc32c: 2, covered_bytes: BLOCK_BYTES },
-];
 
 impl Harness {
-    /// An examined file of two blocks with checksums of an earlier boot.
-    fn of_two_blocks() -> Self {
-        let sums = BlockSums(SUMS.into());
-        let known = ContentsChange::Sums { inode: FILE, first_block: 0, sums };
-        let mut harness =
-            Self::new(&[(FILE, truncated(2 * BLOCK, 5)), (FILE, Change::Contents(known))]);
+    fn of_two_examined_blocks() -> Self {
+        let mut harness = Self::of_two_blocks();
         harness.glimpse();
         harness.stat(Some(2 * BLOCK));
         harness.outcomes();
@@ -25,16 +13,11 @@ impl Harness {
 
     /// Expects a request for the checksums of these blocks and completes it.
     fn compared(&mut self, blocks: &[(u64, BlockSum)], from_disk: bool) {
-        let Action::Object(ObjectAction::Sums { ticket, ranges, .. }) = self.one() else {
-            panic!("no checksums")
-        };
-        let mut from = wire::Reader::new(self.arena.get(ranges));
-        let asked: Vec<interface::SumRange> = core::iter::from_fn(|| from.read().ok()).collect();
-        let asked: Vec<u64> = asked.iter().map(|range| range.object_offset / BLOCK).collect();
-        assert_eq!(asked, blocks.iter().map(|(block, _)| *block).collect::<Vec<_>>());
-        let bytes: Vec<u8> = blocks.iter().flat_map(|(_, sum)| sum.to_bytes()).collect();
-        let span = self.arena.put(&bytes);
-        self.with(|shards, turn| shards.on_sums(turn, ticket, (Ok(span), from_disk)));
+        let action = self.one();
+        let sums: Vec<BlockSum> = blocks.iter().map(|(_, sum)| *sum).collect();
+        let asked = self.sums_are(&action, &sums, from_disk).into_iter();
+        let asked = asked.map(|(object_offset, _)| object_offset / BLOCK);
+        assert!(asked.eq(blocks.iter().map(|(block, _)| *block)), "{blocks:?}");
     }
 
     /// Expects a read, from anywhere or from the page cache only.
@@ -64,7 +47,7 @@ impl Harness {
 
     /// Both blocks were verified and read.
     fn with_both_read() -> Self {
-        let mut harness = Self::of_two_blocks();
+        let mut harness = Self::of_two_examined_blocks();
         harness.read(0, 2 * BLOCK_BYTES);
         harness.compared(&[(0, SUMS[0]), (1, SUMS[1])], true);
         let read = harness.reads(false);
@@ -118,7 +101,7 @@ fn when_a_block_has_left_the_page_cache_none_of_the_object_is_taken_for_verified
 
 #[test]
 fn a_read_that_needs_one_block_compared_has_all_its_blocks_compared() {
-    let mut harness = Harness::of_two_blocks();
+    let mut harness = Harness::of_two_examined_blocks();
     harness.read(0, 20);
     harness.compared(&[(0, SUMS[0])], false);
     let read = harness.reads(false);
@@ -132,7 +115,7 @@ fn a_read_that_needs_one_block_compared_has_all_its_blocks_compared() {
 #[test]
 fn a_comparison_that_came_from_the_disk_leaves_its_own_blocks_verified_alone() {
     for from_disk in [false, true] {
-        let mut harness = Harness::of_two_blocks();
+        let mut harness = Harness::of_two_examined_blocks();
         for block in [0, 1] {
             harness.read(block * BLOCK, 20);
             let index = usize::try_from(block).unwrap();

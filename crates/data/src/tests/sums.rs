@@ -2,9 +2,6 @@
 
 use super::*;
 use crate::Damage;
-use disk::{BLOCK_BYTES, BlockSum, BlockSums};
-
-const BLOCK: u64 = BLOCK_BYTES as u64;
 
 fn sum(crc32c: u32, covered_bytes: u32) -> BlockSum {
     BlockSum { crc32c, covered_bytes }
@@ -24,17 +21,9 @@ impl Harness {
         harness
     }
 
-    /// Completes the computation of checksums; returns the requested ranges.
     fn summed(&mut self, found: &[BlockSum]) -> Vec<(u64, u32)> {
-        let Action::Object(ObjectAction::Sums { ticket, ranges, .. }) = self.one() else {
-            panic!("no checksums")
-        };
-        let mut from = wire::Reader::new(self.arena.get(ranges));
-        let ranges: Vec<interface::SumRange> = core::iter::from_fn(|| from.read().ok()).collect();
-        let bytes: Vec<u8> = found.iter().flat_map(BlockSum::to_bytes).collect();
-        let span = self.arena.put(&bytes);
-        self.with(|shards, turn| shards.on_sums(turn, ticket, (Ok(span), false)));
-        ranges.iter().map(|range| (range.object_offset, range.range_bytes)).collect()
+        let action = self.one();
+        self.sums_are(&action, found, false)
     }
 
     /// The checksums recorded with a synced change.

@@ -193,11 +193,7 @@ impl Peer {
         body: &impl Wire<'a>,
     ) -> ReceivedReply {
         let head = self.head(op, InodeNo::ROOT.shard(), slot);
-        self.send(server, &head, &body.to_bytes(), None);
-        server.run();
-        let mut replies = self.replies(server);
-        assert_eq!(replies.len(), 1, "one reply to {op:?}");
-        replies.remove(0)
+        self.ask_for(server, &head, &body.to_bytes(), None)
     }
 
     /// Sends a request to a data shard and waits for the reply.
@@ -209,20 +205,28 @@ impl Peer {
         bulk: Option<&[u8]>,
     ) -> ReceivedReply {
         let head = self.head(op, server.map.data_shard(inode, 0), slot);
-        self.send(server, &head, &body.to_bytes(), bulk);
+        self.ask_for(server, &head, &body.to_bytes(), bulk)
+    }
+
+    fn ask_for(
+        &self,
+        server: &mut TestServer,
+        head: &Request,
+        body: &[u8],
+        bulk: Option<&[u8]>,
+    ) -> ReceivedReply {
+        self.send(server, head, body, bulk);
         server.run();
         let mut replies = self.replies(server);
-        assert_eq!(replies.len(), 1, "one reply to {op:?}");
+        assert_eq!(replies.len(), 1, "one reply to {:?}", head.op);
         replies.remove(0)
     }
 
     /// After a restart: ends the replays for a shard without any.
     pub(crate) fn come_back(&mut self, server: &mut TestServer, shard: ShardId) {
         let head = self.head(Op::ReplayDone, shard, 0);
-        self.send(server, &head, &wire::ReplayDone { reopen_count: 0 }.to_bytes(), None);
-        server.run();
-        let replies = self.replies(server);
-        assert_eq!((replies.len(), replies[0].head.status), (1, Status::Ok));
+        let body = wire::ReplayDone { reopen_count: 0 }.to_bytes();
+        assert_eq!(self.ask_for(server, &head, &body, None).head.status, Status::Ok);
     }
 
     pub(crate) fn create(&mut self, server: &mut TestServer, text: &str) -> InodeNo {

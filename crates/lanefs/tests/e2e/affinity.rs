@@ -1,9 +1,9 @@
 //! `--affinity object`, `client` and `random`: clients see the same, also when the server is killed.
 //! All end-to-end tests run with another affinity if LANEFS_AFFINITY is set.
 
-use crate::fixture::{Fixture, Mount, PATIENCE, failure, kill, must, run};
-use crate::idle::secret;
-use library::{ConnectOptions, OpenFor, Piece, Volume};
+use crate::engines::connect;
+use crate::fixture::{Fixture, Mount, failure, kill, must, run};
+use library::{OpenFor, Piece, Volume};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -15,15 +15,6 @@ const MODES: [&str; 3] = ["object", "client", "random"];
 const DIR_COUNT: usize = 8;
 /// More than one request takes.
 const LARGE_BYTES: usize = (1 << 20) + 12_345;
-
-fn volume(fixture: &Fixture, address: &str) -> Volume {
-    let options = ConnectOptions {
-        connect_timeout: PATIENCE,
-        export: "up".to_owned(),
-        ..ConnectOptions::new(address.parse().unwrap(), secret(fixture))
-    };
-    Volume::connect(&options).unwrap()
-}
 
 fn noise(seed: usize, count: usize) -> Vec<u8> {
     (0..count).map(|index| (index * 31 + (index >> 9) + seed).to_le_bytes()[0]).collect()
@@ -96,7 +87,7 @@ fn with_any_affinity_two_clients_work_and_a_killed_server_loses_nothing() {
             .iter()
             .map(|name| fixture.mount(&address, name, &["--export", "up"]))
             .collect();
-        let mut library = volume(&fixture, &address);
+        let mut library = connect(&fixture, &address);
         for round in 0..2 {
             work(&mounts[round].dir, round);
             assert_in_mount(&mounts[1 - round].dir, round);
@@ -131,7 +122,7 @@ fn with_any_affinity_two_clients_work_and_a_killed_server_loses_nothing() {
             let name = format!("open{number}");
             assert!(fs::read(mounts[1 - number].dir.join(&name)).unwrap() == bytes, "{mode}");
         }
-        let mut library = volume(&fixture, &address);
+        let mut library = connect(&fixture, &address);
         for (round, mount) in mounts.iter().enumerate() {
             assert_in_mount(&mount.dir, round);
             assert_in_library(&mut library, round);

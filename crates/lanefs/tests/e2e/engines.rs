@@ -29,6 +29,7 @@ fn ways(fixture: &Fixture, test: &str) -> Vec<(IoEngine, &'static str)> {
     engines.flat_map(|engine| directs.clone().into_iter().map(move |on| (engine, on))).collect()
 }
 
+/// A client that is root, and waits for its server.
 pub(crate) fn connect(fixture: &Fixture, address: &str) -> Volume {
     let options = ConnectOptions {
         connect_timeout: PATIENCE,

@@ -2,21 +2,11 @@
 //! death of the server.
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of tests")]
 
-use crate::fixture::{Fixture, PATIENCE, kill};
-use crate::idle::secret;
+use crate::engines::connect;
+use crate::fixture::{Fixture, kill};
 use fastrand::Rng;
-use library::{ConnectOptions, Error, File, OpenFor, Piece, SetAttr, Status, Stride, Volume};
+use library::{Error, File, OpenFor, Piece, SetAttr, Status, Stride, Volume};
 use std::path::Path;
-
-/// A client that is root, and waits for its server.
-fn connect(fixture: &Fixture, address: &str) -> Volume {
-    let options = ConnectOptions {
-        connect_timeout: PATIENCE,
-        export: "up".to_owned(),
-        ..ConnectOptions::new(address.parse().unwrap(), secret(fixture))
-    };
-    Volume::connect(&options).unwrap()
-}
 
 fn piece(file_offset: u64, piece_bytes: u32) -> Piece {
     Piece { file_offset, piece_bytes }

@@ -1,14 +1,12 @@
 //! Shards with little of their state in memory, over a row store that applies the log with random
 //! delay and replies late, in any order, in small pieces.
 
-use super::{Harness, MADE};
+use super::{Harness, MADE, records};
 use crate::{Shard, Unit};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use disk::rows::{self, Key, Range, Row, Rows, ShardRow};
-use disk::{Origin, PreVersions, Record};
+use disk::rows::{Range, Row};
 use test_runtime::Prng;
-use wire::{InodeNo, ShardId, Term, Transno, Wire};
+use wire::{InodeNo, ShardId, Transno};
 
 type KeyValue = (Vec<u8>, Vec<u8>);
 
@@ -20,8 +18,8 @@ struct FetchInFlight {
 
 /// The row store of all shards.
 pub(crate) struct RowStore {
-    rows: BTreeMap<Vec<u8>, Vec<u8>>,
-    shards: Vec<ShardRow>,
+    store: test_runtime::RowStore,
+    shard_count: u16,
     /// Fetches in flight; some have read their rows already.
     asked: Vec<FetchInFlight>,
     /// The units of the current operation.
@@ -35,35 +33,34 @@ pub(crate) struct RowStore {
 
 impl RowStore {
     fn new(seed: u64, shard_count: u16, bytes_max: u64) -> Self {
-        let mut rows = BTreeMap::new();
-        rows::begin(MADE, &mut rows).unwrap();
-        let mut shards = alloc::vec![
-            ShardRow { next_count: 1, ..ShardRow::default() };
-            usize::from(shard_count)
-        ];
-        (shards[0].next_count, shards[0].inode_count) = (2, 1);
+        let mut store = test_runtime::RowStore::default();
+        store.begin(MADE).unwrap();
         let (asked, rng) = (Vec::new(), Prng::new(seed));
         let (answer_count, row_count, peak_bytes) = (0, 0, 0);
         let held = None;
-        Self { rows, shards, asked, held, rng, answer_count, row_count, bytes_max, peak_bytes }
+        Self {
+            store,
+            shard_count,
+            asked,
+            held,
+            rng,
+            answer_count,
+            row_count,
+            bytes_max,
+            peak_bytes,
+        }
     }
 
     /// Applies at most so many records; returns the last transaction.
     fn apply(&mut self, id: ShardId, log: &[(Transno, Vec<u8>)], count: usize) -> Transno {
-        let row = &mut self.shards[usize::from(id.index())];
-        let done = usize::try_from(row.lsn).unwrap();
-        for (transno, changes) in log.iter().skip(done).take(count) {
-            let (lsn, term, origin) = (row.lsn + 1, Term(1), Origin::Internal);
-            let (pre_versions, transno) = (PreVersions::new(), *transno);
-            let record = Record { shard: id, lsn, term, transno, pre_versions, origin, changes };
-            assert_eq!(rows::apply(&record, row, &mut self.rows), Ok(true));
-        }
-        Rows::put(&mut self.rows, Key::shard(id).bytes(), &row.to_bytes());
-        row.transno
+        let done_count = usize::try_from(self.store.shard(id).unwrap().lsn).unwrap();
+        self.store.apply(records(id, log).skip(done_count).take(count)).unwrap();
+        self.store.shard(id).unwrap().transno
     }
 
     fn read(&self, range: &Range, count: usize) -> Vec<KeyValue> {
-        let found = self.rows.range(range.from.bytes().to_vec()..range.until.bytes().to_vec());
+        let found =
+            self.store.rows.range(range.from.bytes().to_vec()..range.until.bytes().to_vec());
         found.take(count).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
@@ -88,8 +85,8 @@ impl Harness {
     }
 
     fn ids(&self) -> Vec<ShardId> {
-        let count = self.row_store.as_ref().map_or(0, |row_store| row_store.shards.len());
-        (0..count).map(|index| ShardId::meta(u16::try_from(index).unwrap())).collect()
+        let count = self.row_store.as_ref().map_or(0, |row_store| row_store.shard_count);
+        (0..count).map(ShardId::meta).collect()
     }
 
     /// Fetches what the last operation at a shard misses; returns whether that was anything.
@@ -191,8 +188,7 @@ impl Harness {
 
     pub(crate) fn all_applied(&mut self) {
         let mut row_store = self.row_store.take().unwrap();
-        for index in 0..row_store.shards.len() {
-            let at = ShardId::meta(u16::try_from(index).unwrap());
+        for at in (0..row_store.shard_count).map(ShardId::meta) {
             let (shard, log) = self.at(at);
             shard.checkpointed(row_store.apply(at, log, usize::MAX));
         }
@@ -204,13 +200,11 @@ impl Harness {
         self.all_applied();
         let mut row_store = self.row_store.take().unwrap();
         row_store.asked.clear();
-        for index in 0..row_store.shards.len() {
-            let at = ShardId::meta(u16::try_from(index).unwrap());
+        for at in (0..row_store.shard_count).map(ShardId::meta) {
             let mut fresh = Shard::new(at, MADE);
             fresh.bound(row_store.bytes_max);
-            for (key, value) in &row_store.rows {
-                let row = Row::decode(key, value).unwrap();
-                let of = match row {
+            let load = row_store.store.each(&Range::all(), |row| {
+                let of = match *row {
                     Row::Inode(row) => row.inode.shard(),
                     Row::Target { inode, .. } | Row::Xattr { inode, .. } => inode.shard(),
                     Row::Orphan { inode } => inode.shard(),
@@ -218,10 +212,9 @@ impl Harness {
                     Row::Shard { shard, .. } => shard,
                     _ => at,
                 };
-                if of == at {
-                    fresh.load(&row).unwrap();
-                }
-            }
+                if of == at { fresh.load(row) } else { Ok(()) }
+            });
+            assert_eq!(load, Ok(()));
             let (shard, _) = self.at(at);
             assert_eq!(fresh.inode_count(), shard.inode_count());
             *shard = fresh;
