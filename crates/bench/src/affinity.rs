@@ -141,7 +141,7 @@ impl Side {
 }
 
 fn lane_of(map: &Map, op: Op, inode: InodeNo) -> Result<usize> {
-    let shard = map.shard(op, inode).context("the operation belongs to no shard")?;
+    let shard = map.shard(op, inode, (None, 0)).context("the operation belongs to no shard")?;
     Ok(usize::from(map.lane(shard).0))
 }
 

@@ -30,6 +30,7 @@ pub(crate) fn getattr_reply() -> Vec<u8> {
         ctime: now,
         birth: now,
         version: Transno(1),
+        layout: None,
     };
     reply(Op::Getattr, None, |to| Entry { attr }.encode(to))
 }

@@ -94,10 +94,14 @@ impl<'v> Edits<'v> {
                 let shard = ShardId::data(name.shard_index);
                 let key = Key::object(shard, name.inode);
                 let row: ObjectRow = self.read(&key)?.unwrap_or_default();
-                let layout = row.layout.unwrap_or(self.view.superblock().creation.layout);
+                let of_inode = self.inode(name.inode)?.and_then(|row| row.layout);
+                let Some(layout) = row.layout.or(of_inode) else { return Ok(()) };
                 self.put(&key, &ObjectRow { layout: Some(layout), ..row });
                 let key = Key::stripe(shard, name.inode, name.stripe_index);
                 self.rows.insert(key.bytes().to_vec(), Some(Vec::new()));
+            }
+            Mend::SetLayout(inode, layout) => {
+                self.change(*inode, |row| row.layout = Some(*layout))?;
             }
             Mend::MeasureSize(inode) => self.change(*inode, |row| row.size_at_data = true)?,
         }

@@ -77,6 +77,8 @@ pub enum Kind {
     ObjectWithoutInode,
     /// A file has an object behind its first that the records do not know.
     StripeNotRecorded,
+    /// An inode's layout is not the one that is recorded with its objects.
+    LayoutWrong,
     /// Rows of an object that does not exist, and neither does its inode.
     ObjectRowLeft,
     /// An object of an inode whose creation is not durable.
@@ -205,6 +207,7 @@ impl Kind {
             Self::StripeNotRecorded => {
                 ("stripe-not-recorded", Damage, Repair("record it: the file has its bytes again"))
             }
+            Self::LayoutWrong => ("layout-wrong", Warning, Repair("set it to that of its objects")),
             Self::ObjectRowLeft => ("object-row-left", Info, Repair("take the row out")),
             Self::ObjectAhead => {
                 ("object-ahead", Info, Nothing("its client brings the inode back"))

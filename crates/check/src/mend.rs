@@ -4,7 +4,7 @@
 
 use disk::rows::DirentRow;
 use store::ObjectName;
-use wire::{FileKind, InodeNo, ShardId, Transno};
+use wire::{FileKind, InodeNo, Layout, ShardId, Transno};
 
 /// A name in a directory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,6 +48,8 @@ pub(crate) enum Mend {
     UnmarkOrphan(InodeNo),
     /// A shard's numbers.
     SetShard { shard: ShardId, next_count: u64, inode_count: u64, transno: Transno },
+    /// A file's contents lie in objects in this way.
+    SetLayout(InodeNo, Layout),
     /// The data shard knows the size.
     MeasureSize(InodeNo),
     /// Move an object's file aside.
@@ -76,6 +78,7 @@ impl Mend {
             | Self::MarkOrphan(_)
             | Self::UnmarkOrphan(_)
             | Self::SetShard { .. }
+            | Self::SetLayout(..)
             | Self::MeasureSize(_)
             | Self::Quarantine(_)
             | Self::RecordStripe(_) => false,

@@ -12,7 +12,7 @@ use disk::InodeRow;
 use disk::rows::{Key, ObjectRow, Range, Row};
 use std::path::{Path, PathBuf};
 use store::{FileObjects, OBJECTS, ObjectFile, ObjectFiles, ObjectName, Reader, StoreError, View};
-use wire::{FileKind, InodeNo, ShardId, Wire};
+use wire::{FileKind, InodeNo, Layout, ShardId, Wire};
 
 impl Walk<'_> {
     /// Every recorded object, then every file of one.
@@ -63,8 +63,14 @@ impl Walk<'_> {
             }
             return Ok(()); // Its file is looked at below.
         }
-        if self.inode(inode)?.is_some_and(|row| row.nlink == 0) {
+        let of_inode = self.inode(inode)?;
+        if of_inode.as_ref().is_some_and(|row| row.nlink == 0) {
             return Ok(()); // Its object is removed before it is.
+        }
+        let stated = of_inode.and_then(|row| row.layout);
+        if let Some(recorded) = row.layout.filter(|recorded| stated != Some(*recorded)) {
+            let what = format!("{stated:?}, its objects have {recorded:?}");
+            self.find(Kind::LayoutWrong, inode, (what, Mend::SetLayout(inode, recorded)));
         }
         if let Some((kind, what)) = lack_of(file.as_ref(), row.size_bytes) {
             self.suspect(kind, (Some(inode), None), Some(&path), (what, Mend::Leave));
@@ -96,8 +102,10 @@ impl Walk<'_> {
 
     fn check_file(&mut self, file: &ObjectFile) -> Result<(), StoreError> {
         let name = file.name;
-        let layout = self.view.superblock().creation.layout;
-        let shard = layout.shard(self.shard_counts, name.inode, name.stripe_index);
+        // Something else than a file has none; its first stripe would be here.
+        let layout = self.inode(name.inode)?.and_then(|row| row.layout);
+        let layout = layout.unwrap_or(Layout::ONE_OBJECT);
+        let shard = self.shard_counts.stripe_shard(name.inode, layout, name.stripe_index);
         let is_place = shard == ShardId::data(name.shard_index);
         let path = in_store(&name.path());
         let inode = Some(name.inode);

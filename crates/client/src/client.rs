@@ -4,6 +4,7 @@
 use crate::handles::{Handles, handle_lane};
 use crate::identity::Identity;
 use crate::jobs::Jobs;
+use crate::layouts::Layouts;
 use crate::link::{Link, LinkState};
 use crate::locks::Locks;
 use crate::peer_lanes::PeerLanes;
@@ -93,6 +94,7 @@ pub struct Client {
     pub(crate) jobs: Jobs,
     pub(crate) replay_space: ReplaySpace,
     pub(crate) handles: Handles,
+    pub(crate) layouts: Layouts,
     pub(crate) locks: Locks,
     pub(crate) peer_lanes: PeerLanes,
     /// The last timer that was set.
@@ -112,6 +114,7 @@ impl Client {
             jobs: Jobs::new(),
             replay_space: ReplaySpace::new(config.replay_bytes_max),
             handles: Handles::new(config.lane, config.handles_max),
+            layouts: Layouts::default(),
             locks: Locks::default(),
             peer_lanes: PeerLanes::new(config.lane, config.lane_count),
             alarm: None,
@@ -402,7 +405,7 @@ impl Client {
         }
     }
 
-    fn begin_without_caller(&mut self, plan: Plan, follow_up: FollowUp) {
+    pub(crate) fn begin_without_caller(&mut self, plan: Plan, follow_up: FollowUp) {
         let mut body = self.requests.take_body();
         follow_up.encode(&[], &mut Writer::new(&mut body));
         let request = NewRequest::new(plan, follow_up.op(), follow_up.target());
@@ -448,6 +451,7 @@ impl Client {
                 self.servers.end_registering(server_index);
                 self.on_relocked(key, range, result.err());
             }
+            Plan::Layout { inode } => self.on_layout(inode, result),
             Plan::Direct
             | Plan::Read(_)
             | Plan::LockCall { .. }

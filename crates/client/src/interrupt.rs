@@ -96,6 +96,7 @@ impl Client {
                 | Plan::Reopen { .. }
                 | Plan::LockTask(_)
                 | Plan::Relock { .. }
+                | Plan::Layout { .. }
                 | Plan::Sync { .. }
                 | Plan::Goodbye
                 | Plan::Durable { .. }
@@ -133,6 +134,7 @@ impl Client {
         match exchange.place {
             Place::SpaceWait => self.replay_space.end_wait(exchange_id),
             Place::Unrouted | Place::Later => self.requests.end_wait(exchange_id),
+            Place::LayoutWait => self.layouts.end_wait(exchange.inode(), exchange_id),
             Place::SlotWait => {
                 if let Some(session) = self.servers.session_mut(exchange.session_index) {
                     session.slot_waiters.retain(|id| *id != exchange_id);

@@ -28,6 +28,7 @@ mod handshake;
 mod identity;
 mod interrupt;
 mod jobs;
+mod layouts;
 mod link;
 mod locks;
 mod losses;

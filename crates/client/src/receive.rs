@@ -12,9 +12,9 @@ use crate::session::RECOVERY;
 use alloc::vec::Vec;
 use interface::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
-    Bytes, Challenge, CommitNotification, DecodeError, FrameKind, Grant, HEADER_BYTES, Header, Map,
-    Op, ProtocolError, Refusal, Replay, Reply, ReplyParts, Route, Rule, Status, Transno, Welcome,
-    Wire, Writer, reply_flag,
+    Bytes, Challenge, CommitNotification, Created, DecodeError, FrameKind, Grant, HEADER_BYTES,
+    Header, Map, Op, ProtocolError, Refusal, Replay, Reply, ReplyParts, Route, Rule, Status,
+    Transno, Welcome, Wire, Writer, reply_flag,
 };
 
 /// The most redirects of a request from lane to lane before it fails.
@@ -339,6 +339,12 @@ impl Client {
             return self.on_lock_reply(key, outcome, from_slot);
         }
         job.has_begun = true;
+        if let Ok(Body::Entry(attr) | Body::Created(Created { attr, .. })) = outcome
+            && op.row().opens
+            && let Some(layout) = attr.layout
+        {
+            self.layouts.learn(attr.inode, layout);
+        }
         if let Some(found) = remote_inode(&reply) {
             let retry_count = job.first.take().map_or(0, |first| first.retry_count + 1);
             job.first = Some(First { op, target, body, retry_count });

@@ -8,13 +8,15 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{Bulk, Mono};
 use slab::Slab;
-use wire::{InodeNo, MapEpoch, Op, Retry, ShardId, Xid};
+use wire::{InodeNo, Layout, MapEpoch, Op, Retry, ShardId, Xid};
 
 /// Where a request waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// For the server's map.
     Unrouted,
+    /// For its file's layout.
+    LayoutWait,
     /// In a queue of its link, new or for a resend.
     Queued,
     /// For a slot of its session.
@@ -43,7 +45,9 @@ pub(crate) struct Exchange {
     pub(crate) sync: bool,
     pub(crate) urgent: bool,
     pub(crate) place: Place,
-    /// The destination; meaningless while `Unrouted`.
+    /// Its file's layout, if it is about contents and the layout is known.
+    pub(crate) layout: Option<Layout>,
+    /// The destination; meaningless while `Unrouted` or in `LayoutWait`.
     pub(crate) shard: ShardId,
     pub(crate) session_index: usize,
     pub(crate) link_index: usize,
@@ -70,7 +74,10 @@ impl Exchange {
     /// The inode that it is about, for reports.
     pub(crate) const fn inode(&self) -> InodeNo {
         match self.target {
-            Target::Inode(inode) | Target::MetaShard(inode) | Target::DataShard(inode) => inode,
+            Target::Inode(inode)
+            | Target::Contents(inode, _)
+            | Target::MetaShard(inode)
+            | Target::DataShard(inode) => inode,
             Target::Shard(_) | Target::Lane(_) | Target::Link(_) => InodeNo(0),
         }
     }

@@ -5,6 +5,7 @@
 //! Unrouted ─map─▶ Queued ─credit, slot─▶ Sent      Queued ─no slot─▶ SlotWait ─slot─▶ Queued
 //! ```
 
+use crate::Answer;
 use crate::client::Client;
 use crate::link::{Link, LinkState};
 use crate::plan::{FollowUp, NewRequest, Plan, Target};
@@ -14,7 +15,8 @@ use crate::servers::{INITIAL, Server};
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
-    Header, Map, MapEpoch, Op, Request, Retry, Rule, ShardId, Status, Transno, Writer, request_flag,
+    Header, InodeNo, Map, MapEpoch, Op, Request, Retry, Rule, ShardId, Status, Transno, Writer,
+    request_flag,
 };
 
 impl Client {
@@ -63,6 +65,7 @@ impl Client {
             sync: request.sync,
             urgent: request.plan.is_urgent(),
             place: Place::Unrouted,
+            layout: None,
             shard: ShardId(0),
             session_index: 0,
             link_index: 0,
@@ -84,7 +87,16 @@ impl Client {
             exchange.place = Place::Unrouted;
             return self.requests.wait_for_map(exchange_id);
         }
-        let Some(destination) = self.servers.destination(exchange.op, exchange.target) else {
+        if let Target::Contents(inode, _) = exchange.target {
+            exchange.layout = self.layouts.get(inode);
+            let states_it = exchange.op.row().retry == Retry::Once;
+            if states_it && exchange.layout.is_none() {
+                exchange.place = Place::LayoutWait;
+                return self.await_layout(inode, exchange_id);
+            }
+        }
+        let (op, target, layout) = (exchange.op, exchange.target, exchange.layout);
+        let Some(destination) = self.servers.destination(op, target, layout) else {
             // The server would reject such a number as a protocol error.
             return self.advance(exchange_id, Err(Status::Stale), false);
         };
@@ -92,6 +104,33 @@ impl Client {
         exchange.session_index = destination.session_index;
         exchange.link_index = destination.link_index;
         self.queue(exchange_id, Place::Queued);
+    }
+
+    /// The request waits for its file's layout, which is requested unless that was done before.
+    fn await_layout(&mut self, inode: InodeNo, exchange_id: usize) {
+        if self.layouts.wait(inode, exchange_id) {
+            let getattr = FollowUp::Getattr(wire::Getattr { inode });
+            self.begin_without_caller(Plan::Layout { inode }, getattr);
+        }
+    }
+
+    /// A file's layout has come, or will not: what waits for it is routed, or fails.
+    pub(crate) fn on_layout(&mut self, inode: InodeNo, result: Result<Answer, Status>) {
+        let found = match result {
+            // Only files have one.
+            Ok(Answer::Entry(attr)) => attr.layout.ok_or(Status::Invalid),
+            Ok(_) => Err(Status::Protocol),
+            Err(status) => Err(status),
+        };
+        if let Ok(layout) = found {
+            self.layouts.learn(inode, layout);
+        }
+        for exchange_id in self.layouts.take_waiting(inode) {
+            match found {
+                Ok(_) => self.route(exchange_id),
+                Err(status) => self.advance(exchange_id, Err(status), false),
+            }
+        }
     }
 
     /// Puts a routed request into its link's queue: new ones at the end, resends (and ones that
@@ -218,7 +257,7 @@ impl Client {
             ack_xid: acks.ack_xid,
             sack: acks.sack,
             conn_epoch: link.conn_epoch,
-            deadline_ms: 0,
+            layout: exchange.layout,
             transno: Transno(0),
             trace_id: 0,
             map_epoch,
@@ -344,10 +383,9 @@ impl Client {
     /// Routes all requests anew that are not on a connection and do not wait for a time.
     fn route_all(&mut self) {
         self.clear_queues();
-        let queued = self
-            .requests
-            .iter()
-            .filter(|(_, exchange)| !matches!(exchange.place, Place::Later | Place::Sent));
+        let queued = self.requests.iter().filter(|(_, exchange)| {
+            !matches!(exchange.place, Place::LayoutWait | Place::Later | Place::Sent)
+        });
         let mut queued: Vec<_> = queued
             .map(|(id, exchange)| (exchange.session_index, exchange.xid, exchange.sequence_no, id))
             .collect();

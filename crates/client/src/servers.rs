@@ -13,8 +13,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, Ticket};
 use wire::{
-    InodeNo, LaneId, Map, MapEpoch, Op, ServerAddress, ServerId, SessionId, ShardCounts, ShardId,
-    Welcome, welcome_flag,
+    InodeNo, LaneId, Layout, Map, MapEpoch, Op, ServerAddress, ServerId, SessionId, ShardCounts,
+    ShardId, Welcome, welcome_flag,
 };
 
 /// The server that the client was started with.
@@ -377,12 +377,18 @@ impl Servers {
     }
 
     /// Where a request goes; `None` for a shard that there is not. The map must be known.
-    pub(crate) fn destination(&self, op: Op, target: Target) -> Option<Destination> {
+    pub(crate) fn destination(
+        &self,
+        op: Op,
+        target: Target,
+        layout: Option<Layout>,
+    ) -> Option<Destination> {
         let map = self.map.as_ref()?;
         let shard = match target {
-            Target::Inode(inode) => owner(map, op, inode)?,
-            Target::MetaShard(inode) => owner(map, Op::Getattr, inode)?,
-            Target::DataShard(inode) => owner(map, Op::Glimpse, inode)?,
+            Target::Inode(inode) => owner(map, op, inode, (layout, 0))?,
+            Target::Contents(inode, first_byte) => owner(map, op, inode, (layout, first_byte))?,
+            Target::MetaShard(inode) => owner(map, Op::Getattr, inode, (layout, 0))?,
+            Target::DataShard(inode) => owner(map, Op::Glimpse, inode, (layout, 0))?,
             Target::Shard(shard) => Some(shard).filter(|shard| map.has(*shard))?,
             Target::Lane(lane) => {
                 let lane_count = map.lane_count(self.initial().id?)?;
@@ -490,7 +496,7 @@ impl Servers {
 }
 
 /// The shard for a request about `inode`; `None` for inode numbers that no shard assigns.
-fn owner(map: &Map, op: Op, inode: InodeNo) -> Option<ShardId> {
+fn owner(map: &Map, op: Op, inode: InodeNo, first_byte: (Option<Layout>, u64)) -> Option<ShardId> {
     let exists = inode.count() > 0 && map.has(inode.shard());
-    map.shard(op, inode).filter(|_| exists)
+    map.shard(op, inode, first_byte).filter(|_| exists)
 }

@@ -8,6 +8,7 @@ mod eviction;
 mod exactly_once;
 mod harness;
 mod interrupts;
+mod layouts;
 mod lists;
 mod locks;
 mod parallel;
@@ -41,5 +42,6 @@ fn attr(inode: InodeNo, flags: u32) -> Attr {
         ctime: time,
         birth: time,
         version: Transno(5),
+        layout: Some(wire::Layout::DEFAULT),
     }
 }

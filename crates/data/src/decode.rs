@@ -5,22 +5,24 @@ use crate::request::{
 };
 use crate::{DataConfig, DataRequest};
 use wire::{
-    Allocation, BULK_BYTES_MAX, ClearPrivileges, DecodeError, Executor, InodeNo, Op, ProtocolError,
-    Status, Wire,
+    Allocation, BULK_BYTES_MAX, ClearPrivileges, DecodeError, Executor, FILE_BYTES_MAX, InodeNo,
+    Op, ProtocolError, Retry, Status, Wire,
 };
 
 /// A decoded request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Decoded {
     pub(crate) inode: InodeNo,
+    /// Where the bytes begin that it is about.
+    first_byte: u64,
     pub(crate) pending: QueuedOp,
     /// The privileged bits that it clears.
     pub(crate) clears: ClearPrivileges,
 }
 
 impl Decoded {
-    const fn new(inode: InodeNo, pending: QueuedOp) -> Self {
-        Self { inode, pending, clears: ClearPrivileges::Nothing }
+    const fn new((inode, first_byte): (InodeNo, u64), pending: QueuedOp) -> Self {
+        Self { inode, first_byte, pending, clears: ClearPrivileges::Nothing }
     }
 }
 
@@ -29,7 +31,15 @@ pub(crate) fn decode(
     request: &DataRequest<'_>,
     config: &DataConfig,
 ) -> Result<Decoded, DecodeError> {
-    let size_bytes_max = config.layout.file_bytes_max();
+    let layout = request.layout;
+    let states_it = request.op.row().retry == Retry::Once; // See `Request::layout`.
+    // A block with a checksum lies in one stripe.
+    let block_bytes = u64::from(config.block_bytes);
+    let fits = layout.map_or(!states_it, |layout| layout.stripe_unit_bytes >= block_bytes);
+    if !fits {
+        return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
+    }
+    let size_bytes_max = layout.map_or(FILE_BYTES_MAX, |layout| layout.file_bytes_max());
     macro_rules! dispatch {
         ($($op:ident $module:ident;)*) => {
             match request.op {
@@ -42,9 +52,10 @@ pub(crate) fn decode(
         };
     }
     let decoded = wire::data_operations!(dispatch);
-    // The object must be of the requested shard, and its inode number possible.
-    let inode = decoded.inode;
-    if config.map.data_shard(inode, 0) != request.shard || inode.count() == 0 {
+    // The bytes must be of the requested shard, and the inode number possible.
+    let Decoded { inode, first_byte, .. } = decoded;
+    let shard = config.map.shard(request.op, inode, (layout, first_byte));
+    if shard != Some(request.shard) || inode.count() == 0 {
         return Err(DecodeError::ProtocolError(ProtocolError::Route));
     }
     Ok(decoded)
@@ -62,27 +73,29 @@ fn read(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, Decod
     let DataRequest { token, client, .. } = *request;
     let (object_offset, compared) = (file_offset, false);
     let pending = QueuedOp::Read { token, object_offset, read_bytes, client, accesses, compared };
-    Ok(Decoded::new(inode, pending))
+    Ok(Decoded::new((inode, file_offset), pending))
 }
 
 fn read_list(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
     let wire::ReadList { inode, pieces, accesses } = wire::ReadList::decode_all(request.body)?;
     let DataRequest { token, client, .. } = *request;
+    let first_byte = pieces.first_offset();
     let reading = ReadingList { token, client, pieces, accesses, compared: false };
-    Ok(Decoded::new(inode, QueuedOp::ReadList(reading)))
+    Ok(Decoded::new((inode, first_byte), QueuedOp::ReadList(reading)))
 }
 
 fn glimpse(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
     let wire::Glimpse { inode } = wire::Glimpse::decode_all(request.body)?;
     let DataRequest { token, client, .. } = *request;
-    Ok(Decoded::new(inode, QueuedOp::Glimpse(Glimpsing { token, durable: false, client })))
+    let glimpsing = Glimpsing { token, durable: false, client };
+    Ok(Decoded::new((inode, 0), QueuedOp::Glimpse(glimpsing)))
 }
 
 fn seek(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
     let wire::Seek { inode, file_offset, hole } = wire::Seek::decode_all(request.body)?;
     let DataRequest { token, client, .. } = *request;
     let seeking = Seeking { token, client, object_offset: file_offset, hole };
-    Ok(Decoded::new(inode, QueuedOp::Seek(seeking)))
+    Ok(Decoded::new((inode, file_offset), QueuedOp::Seek(seeking)))
 }
 
 fn write(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
@@ -90,14 +103,15 @@ fn write(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, Deco
         wire::Write::decode_all(request.body)?;
     let DataRequest { token, client, bulk, .. } = *request;
     if append {
-        return Ok(Decoded { inode, pending: QueuedOp::Append { token, bulk, client }, clears });
+        let pending = QueuedOp::Append { token, bulk, client };
+        return Ok(Decoded { inode, first_byte: 0, pending, clears });
     }
     let end = file_offset.checked_add(u64::from(bulk_bytes(bulk)));
     if end.is_none_or(|end| end > size_bytes_max) {
         return Err(DecodeError::Status(Status::TooLarge));
     }
     let pending = QueuedOp::Write { token, object_offset: file_offset, bulk, client };
-    Ok(Decoded { inode, pending, clears })
+    Ok(Decoded { inode, first_byte: file_offset, pending, clears })
 }
 
 fn write_list(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
@@ -112,8 +126,9 @@ fn write_list(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded,
         return Err(DecodeError::Status(Status::Invalid));
     }
     let DataRequest { token, client, bulk, .. } = *request;
+    let first_byte = pieces.first_offset();
     let pending = QueuedOp::WriteList(WritingList { token, client, pieces, bulk });
-    Ok(Decoded { inode, pending, clears })
+    Ok(Decoded { inode, first_byte, pending, clears })
 }
 
 fn truncate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
@@ -122,7 +137,7 @@ fn truncate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, D
         return Err(DecodeError::Status(Status::TooLarge));
     }
     let DataRequest { token, client, .. } = *request;
-    Ok(Decoded::new(inode, QueuedOp::Truncate { token, size_bytes, client }))
+    Ok(Decoded::new((inode, size_bytes), QueuedOp::Truncate { token, size_bytes, client }))
 }
 
 fn allocate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
@@ -144,5 +159,6 @@ fn allocate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, D
         allocation,
         keep_size,
     };
-    Ok(Decoded { inode, pending: QueuedOp::Allocate(allocating), clears })
+    let pending = QueuedOp::Allocate(allocating);
+    Ok(Decoded { inode, first_byte: file_offset, pending, clears })
 }

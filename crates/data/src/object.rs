@@ -19,7 +19,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::ContentsChange;
 use interface::{Mono, ObjectStat};
-use wire::{ClientUuid, Contents, Timestamp, Transno};
+use wire::{ClientUuid, Contents, Layout, Timestamp, Transno};
 
 /// A change that was applied to the object but is not durable there yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,6 +127,8 @@ pub(crate) struct Object {
     pub(crate) used: bool,
     /// The blocks whose checksums are changing.
     pub(crate) blocks: Blocks,
+    /// The file's layout, if a request has stated it.
+    pub(crate) layout: Option<Layout>,
     /// Of a file with objects behind the first: the lengths of those that exist.
     pub(crate) stripe_bytes: BTreeMap<u32, u64>,
     /// And those that changed since the last sync.
@@ -158,6 +160,7 @@ impl Object {
             absent: false,
             used: true,
             blocks: Blocks::new(),
+            layout: None,
             stripe_bytes: BTreeMap::new(),
             unsynced_stripes: BTreeSet::new(),
         }

@@ -3,7 +3,9 @@
 use crate::Dependencies;
 use disk::{Change, ContentsChange};
 use interface::{BufId, Bulk, Object};
-use wire::{ClientUuid, Contents, InodeNo, Op, ShardId, Status, Transno, Wire, Writer, Written};
+use wire::{
+    ClientUuid, Contents, InodeNo, Layout, Op, ShardId, Status, Transno, Wire, Writer, Written,
+};
 
 /// The lane's number of a request, returned with its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -18,6 +20,8 @@ pub struct DataRequest<'a> {
     pub op: Op,
     /// The place.
     pub shard: ShardId,
+    /// The file's layout, as the metadata shard recorded it.
+    pub layout: Option<Layout>,
     /// The request's encoded body.
     pub body: &'a [u8],
     /// Its bulk, owned by the data shards from here on.

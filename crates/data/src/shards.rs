@@ -143,6 +143,8 @@ impl Shards {
                 Ok(())
             }
             Ok(decoded) => {
+                let object = self.known_or_new(decoded.inode);
+                object.layout = object.layout.or(request.layout);
                 self.wait(turn, decoded.inode, decoded.pending);
                 Ok(())
             }

@@ -38,9 +38,13 @@ pub(crate) struct Stripes {
 }
 
 impl Shards {
-    /// How a file lies in objects.
+    /// How a file lies in objects: as recorded with its objects, else as its requests say. A file
+    /// about which only replays have come has one object, because a further one is recorded before
+    /// anything is written to it.
     pub(crate) fn layout(&self, inode: InodeNo) -> Layout {
-        self.stripes.get(&inode).map_or(self.shape.layout, |stripes| stripes.layout)
+        let stated = || self.objects.get(&inode).and_then(|object| object.layout);
+        let recorded = self.stripes.get(&inode).map(|stripes| stripes.layout);
+        recorded.or_else(stated).unwrap_or(Layout::ONE_OBJECT)
     }
 
     pub(crate) fn is_striped(&self, inode: InodeNo) -> bool {

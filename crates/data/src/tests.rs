@@ -21,8 +21,8 @@ use interface::{
     Ticket, Turn,
 };
 use wire::{
-    ClientUuid, Contents, Glimpse, InodeNo, LaneId, Map, Op, ProtocolError, Read, ShardCounts,
-    ShardId, Status, Term, Timestamp, Transno, Truncate, Wire, Write, Writer, Written,
+    ClientUuid, Contents, Glimpse, InodeNo, LaneId, Layout, Map, Op, ProtocolError, Read,
+    ShardCounts, ShardId, Status, Term, Timestamp, Transno, Truncate, Wire, Write, Writer, Written,
 };
 
 const SHARDS: ShardCounts = ShardCounts { meta: 1, data: 4 };
@@ -65,7 +65,6 @@ impl Harness {
         let shape = DataConfig {
             map: Map::single_server(1, SHARDS, Term(1)),
             lane: LaneId(0),
-            layout: wire::Layout::DEFAULT,
             object_count_max,
             ticket_tag: TAG,
             seed: 1,
@@ -104,7 +103,8 @@ impl Harness {
     ) -> Result<Token, ProtocolError> {
         self.token_count += 1;
         let token = Token(self.token_count);
-        let request = DataRequest { token, op, shard, body, bulk, client: CLIENT };
+        let layout = Some(Layout::DEFAULT);
+        let request = DataRequest { token, op, shard, layout, body, bulk, client: CLIENT };
         let asked = self.with(|shards, turn| shards.submit(turn, &request)).map(|()| token);
         if !self.holds_intents {
             self.log_intents();
@@ -797,6 +797,28 @@ fn an_append_beyond_the_largest_size_is_refused() {
     assert_eq!(released(&harness.take()), [1]);
     harness.append(5);
     assert!(matches!(harness.one(), Action::Object(ObjectAction::Write { .. })));
+}
+
+#[test]
+fn a_request_that_may_make_a_file_longer_states_a_layout_that_fits() {
+    let mut harness = Harness::new(&[]);
+    let small = Layout { stripe_unit_bytes: 1 << 15, ..Layout::DEFAULT };
+    let clears = wire::ClearPrivileges::Nothing;
+    let write = Write { inode: FILE, file_offset: 0, append: true, clears }.to_bytes();
+    let glimpse = Glimpse { inode: FILE }.to_bytes();
+    let (token, shard, client) = (Token(1), SHARDS.data_shard(FILE, 0), CLIENT);
+    for (op, body, layout, accepted) in [
+        (Op::Write, &write, None, false),
+        (Op::Write, &write, Some(small), false),
+        (Op::Write, &write, Some(Layout { stripe_unit_bytes: 1 << 16, ..small }), true),
+        (Op::Glimpse, &glimpse, None, true),
+        (Op::Glimpse, &glimpse, Some(small), false),
+    ] {
+        let request = DataRequest { token, op, shard, layout, body, bulk: None, client };
+        let result = harness.with(|shards, turn| shards.submit(turn, &request));
+        let wanted = if accepted { Ok(()) } else { Err(ProtocolError::Malformed) };
+        assert_eq!(result, wanted, "{op:?} {layout:?}");
+    }
 }
 
 #[test]

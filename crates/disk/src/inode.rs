@@ -150,6 +150,7 @@ impl InodeRow {
             ctime: self.ctime,
             birth: self.birth,
             version: self.version,
+            layout: self.layout,
         }
     }
 }

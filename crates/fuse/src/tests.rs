@@ -43,5 +43,6 @@ fn attr(inode: InodeNo, kind: FileKind) -> Attr {
         ctime: time(300),
         birth: time(-100),
         version: Transno(5),
+        layout: (kind == FileKind::File).then_some(wire::Layout::DEFAULT),
     }
 }

@@ -526,9 +526,9 @@ impl Lane {
         let mut body = self.scratch.empty();
         body.extend_from_slice(&turn.arena.get(received.frame)[HEADER_BYTES..]);
         received.open.binding.touch_nothing(received.request.op, &mut body);
-        let Request { op, shard, .. } = *received.request;
-        let client = received.open.client;
-        let ask = data::DataRequest { token, op, shard, body: &body, bulk: received.bulk, client };
+        let Request { op, shard, layout, .. } = *received.request;
+        let (client, bulk) = (received.open.client, received.bulk);
+        let ask = data::DataRequest { token, op, shard, layout, body: &body, bulk, client };
         let submitted = self.data.submit(turn, &ask);
         self.scratch.recycle(body);
         if let Err(protocol_error) = submitted {

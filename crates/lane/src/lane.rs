@@ -96,7 +96,6 @@ impl Lane {
         let shape = data::DataConfig {
             map: config.map.clone(),
             lane: config.lane,
-            layout: restored.layout,
             object_count_max: config.limits.object_count_max,
             ticket_tag: DATA_TICKET,
             seed: key,

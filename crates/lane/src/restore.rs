@@ -15,16 +15,13 @@ use disk::{
 };
 use interface::{Mono, Party};
 use wire::{
-    ClientUuid, LaneId, Layout, Map, Op, SessionId, ShardCounts, ShardId, Status, Term, Transno,
-    Wire, Xid,
+    ClientUuid, LaneId, Map, Op, SessionId, ShardCounts, ShardId, Status, Term, Transno, Wire, Xid,
 };
 
 /// The state that is being restored.
 #[derive(Debug)]
 pub struct Restore {
     shards: ShardCounts,
-    /// The layout of new files.
-    layout: Layout,
     /// The memory of names has a limit.
     is_bounded: bool,
     metas: Vec<meta::Shard>,
@@ -49,8 +46,6 @@ pub struct Restore {
 #[derive(Debug)]
 pub struct Restored {
     pub(crate) lane: LaneId,
-    /// The layout of new files.
-    pub(crate) layout: Layout,
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) datas: Vec<Recorded>,
     /// The ends of the shards' logs.
@@ -99,7 +94,6 @@ impl Restore {
         let datas = (0..shards.data).map(ShardId::data);
         Self {
             shards,
-            layout: made.layout,
             is_bounded: false,
             metas: metas.map(|shard| meta::Shard::new(shard, made)).collect(),
             datas: datas.map(Recorded::new).collect(),
@@ -296,7 +290,6 @@ impl Restore {
         let mut lanes: Vec<Restored> = (0..lane_count)
             .map(|lane| Restored {
                 lane: LaneId(lane),
-                layout: self.layout,
                 metas: Vec::new(),
                 datas: Vec::new(),
                 positions: Vec::new(),

@@ -85,7 +85,7 @@ fn request(session: SessionId, xid: u64) -> Header {
         ack_xid: Xid(xid - 1),
         sack: 0,
         conn_epoch: 1,
-        deadline_ms: 0,
+        layout: None,
         transno: Transno(0),
         trace_id: 0,
         map_epoch: MapEpoch(1),

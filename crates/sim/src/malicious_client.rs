@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use test_runtime::{Incoming, Prng};
 use wire::{
     Bytes, Challenge, ClientUuid, Credential, FrameKind, Handle, HandleId, Header, Hello, InodeNo,
-    LaneId, MapEpoch, Op, OpenFor, PLAIN, Proof, Proven, Purpose, Reopen, Replay, ReplayDone,
-    Reply, ReplyParts, Request, Resume, SessionId, ShardId, Transno, Welcome, Wire, Xid,
-    request_flag,
+    LaneId, Layout, MapEpoch, Op, OpenFor, PLAIN, Proof, Proven, Purpose, Reopen, Replay,
+    ReplayDone, Reply, ReplyParts, Request, Resume, SessionId, ShardId, Transno, Welcome, Wire,
+    Xid, request_flag,
 };
 
 /// The export that it may mount.
@@ -280,6 +280,11 @@ impl Simulation {
             conn_epoch: link.conn_epoch,
             transno: Transno(if replays { malicious.number(&[transno, transno + 1]) } else { 0 }),
             map_epoch,
+            layout: match malicious.prng.number() % 8 {
+                0 => None,
+                1 => Some(Layout { stripe_unit_bytes: 1, ..Layout::DEFAULT }),
+                _ => Some(self.plan.layout()),
+            },
             ..Request::of(op)
         };
         let body = match (op, stolen) {

@@ -1,7 +1,7 @@
 //! Attributes of an inode as they travel.
 
 use crate::codec::{DecodeError, Fixed, Reader, Wire, Writer};
-use crate::{ClearPrivileges, Contents, InodeNo, ProtocolError, Transno};
+use crate::{ClearPrivileges, Contents, InodeNo, Layout, ProtocolError, Transno};
 
 /// The kind of an inode; the numbers are Linux's `d_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -243,6 +243,8 @@ pub struct Attr {
     pub birth: Timestamp,
     /// Transaction of the last semantic change (docs/protocol.md §10).
     pub version: Transno,
+    /// How a file's contents lie in objects; `None` for other kinds. Never changes.
+    pub layout: Option<Layout>,
 }
 
 impl Attr {
@@ -304,12 +306,13 @@ impl Attr {
             ctime: NEVER,
             birth: NEVER,
             version: Transno(0),
+            layout: None,
         }
     }
 }
 
 /// Bytes of encoded attributes.
-const ATTR_BYTES: usize = 117;
+const ATTR_BYTES: usize = 121;
 
 impl Wire<'_> for Attr {
     fn encode(&self, to: &mut Writer<'_>) {
@@ -330,6 +333,7 @@ impl Wire<'_> for Attr {
         fields.put_time(self.ctime);
         fields.put_time(self.birth);
         fields.put(self.version.0.to_le_bytes());
+        fields.put(self.layout.map_or(0, Layout::to_bits).to_le_bytes());
         fields.append(to);
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -352,6 +356,7 @@ impl Wire<'_> for Attr {
             ctime: from.read()?,
             birth: from.read()?,
             version: from.read()?,
+            layout: Layout::from_bits(from.read()?).map_err(DecodeError::ProtocolError)?,
         })
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field            request                      reply
 //!      0     4 magic "LNFS"
-//!      4     1 version 9
+//!      4     1 version 10
 //!      5     1 kind             6                            7
 //!      6     2 op
 //!      8     4 body_bytes
@@ -20,7 +20,7 @@
 //!     48     8                  ack_xid                      transno (0: nothing changed)
 //!     56     8                  sack                         committed (per session)
 //!     64     4                  conn_epoch                   status (u16), credits (u16)
-//!     68     4                  deadline_ms (0: none)        retry_after_ms
+//!     68     4                  layout (0: not stated)       retry_after_ms
 //!     72     8                  transno (replay only)        boot_id
 //!     80     8                  trace_id                     trace_id
 //!     88     8                  map_epoch                    op_time_ns since 1970
@@ -35,8 +35,8 @@
 use crate::checksum::{crc32c, crc32c_of_two};
 use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::{
-    BULK_BYTES_MAX, Groups, LaneId, Map, MapEpoch, NAME_BYTES_MAX, Op, ProtocolError, SessionId,
-    ShardId, Status, Transno, XATTR_VALUE_BYTES_MAX, Xid,
+    BULK_BYTES_MAX, Groups, LaneId, Layout, Map, MapEpoch, NAME_BYTES_MAX, Op, ProtocolError,
+    SessionId, ShardId, Status, Transno, XATTR_VALUE_BYTES_MAX, Xid,
 };
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -56,7 +56,7 @@ pub const WELCOME_BODY_BYTES_MAX: u32 = 17 * 1024;
 const _: () =
     assert!(Map::BYTES_MAX + 64 <= WELCOME_BODY_BYTES_MAX as usize, "a Welcome has any map");
 const MAGIC: [u8; 4] = *b"LNFS";
-const VERSION: u8 = 9;
+const VERSION: u8 = 10;
 const HEADER_CRC_OFFSET: usize = 16;
 const BULK_CRC_OFFSET: usize = 20;
 const FLAGS_OFFSET: usize = 30;
@@ -240,8 +240,9 @@ pub struct Request {
     pub sack: u64,
     /// Counts this client lane's connections to this server.
     pub conn_epoch: u32,
-    /// How long the client waits, in milliseconds; 0 for ever.
-    pub deadline_ms: u32,
+    /// The layout of the file that a data request is about. One that may make the file longer has
+    /// it.
+    pub layout: Option<Layout>,
     /// The original transaction number of a replay, else 0.
     pub transno: Transno,
     /// For following one request through logs; 0 when not wanted.
@@ -352,7 +353,7 @@ impl Header {
             ack_xid: from.read()?,
             sack: from.read()?,
             conn_epoch: from.read()?,
-            deadline_ms: from.read()?,
+            layout: Layout::from_bits(from.read()?).map_err(DecodeError::ProtocolError)?,
             transno: from.read()?,
             trace_id: from.read()?,
             map_epoch: from.read()?,
@@ -486,7 +487,7 @@ impl Request {
             ack_xid: Xid(0),
             sack: 0,
             conn_epoch: 0,
-            deadline_ms: 0,
+            layout: None,
             transno: Transno(0),
             trace_id: 0,
             map_epoch: MapEpoch(0),
@@ -503,7 +504,7 @@ impl Request {
         to.write(&self.ack_xid);
         to.write(&self.sack);
         to.write(&self.conn_epoch);
-        to.write(&self.deadline_ms);
+        to.write(&self.layout.map_or(0, Layout::to_bits));
         to.write(&self.transno);
         to.write(&self.trace_id);
         to.write(&self.map_epoch);

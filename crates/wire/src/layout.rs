@@ -3,11 +3,13 @@
 //! ```text
 //! file offset   0 .......... unit .......... 2 unit .......... 3 unit
 //! stripe          0               1                 2                   object (inode, stripe)
-//! data shard      of stripe 0     of stripe 1 mod count ...             Map::data_shard
+//! data shard      of stripe 0     of stripe 1 mod count ...             ShardCounts::stripe_shard
 //! ```
+//! The metadata shard records a layout in the inode's row. It travels with attributes to the
+//! client, which routes by it and states it in its data requests ([`Layout::to_bits`]).
 
 use crate::codec::{DecodeError, Reader, Wire, Writer};
-use crate::{FILE_BYTES_MAX, InodeNo, ProtocolError, ShardCounts, ShardId};
+use crate::{FILE_BYTES_MAX, ProtocolError};
 
 /// The layout of a file, fixed when it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,11 +37,41 @@ impl Layout {
     /// ext4 of small blocks included.
     pub const DEFAULT: Self = Self { stripe_unit_bytes: 1 << 41, stripe_count: 1 };
 
-    /// Whether a file can have it.
+    /// All of a file in its first object.
+    pub const ONE_OBJECT: Self = Self { stripe_unit_bytes: 1 << 62, stripe_count: 1 };
+
+    /// Whether a file can have it. The only check of the count: stripes at several data shards need
+    /// more than what is built. A client has to split a request at the ends of stripes, ask all
+    /// shards for a size (the highest end is the file's) and to sync. A truncation needs an intent
+    /// at the metadata shard and a cut at each shard, an append an offset that the metadata shard
+    /// gives out. Settling and destroying need the answers of all shards, and a check of the store
+    /// the sum over them. Until then `Map::data_shard` of stripe 0 has all of a file.
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         let unit_bytes = self.stripe_unit_bytes;
         unit_bytes.is_power_of_two() && unit_bytes <= FILE_BYTES_MAX && self.stripe_count == 1
+    }
+
+    /// The layout in a head or in attributes: the exponent of the unit below, the count above. It
+    /// is never 0, which stands for none.
+    #[must_use]
+    pub const fn to_bits(self) -> u32 {
+        (self.stripe_count as u32) << 16 | self.stripe_unit_bytes.trailing_zeros()
+    }
+
+    /// The layout that [`Layout::to_bits`] gives these bits of; 0 is none.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Malformed`] if no file can have it.
+    pub fn from_bits(bits: u32) -> Result<Option<Self>, ProtocolError> {
+        if bits == 0 {
+            return Ok(None);
+        }
+        let [exponent, spare, count @ ..] = bits.to_le_bytes();
+        let stripe_unit_bytes = 1_u64.checked_shl(u32::from(exponent)).unwrap_or(0);
+        let layout = Self { stripe_unit_bytes, stripe_count: u16::from_le_bytes(count) };
+        let is_valid = spare == 0 && layout.is_valid();
+        if is_valid { Ok(Some(layout)) } else { Err(ProtocolError::Malformed) }
     }
 
     /// The largest size of a file: a stripe's index has 32 bits.
@@ -47,12 +79,6 @@ impl Layout {
     pub const fn file_bytes_max(&self) -> u64 {
         let stripes_bytes = self.stripe_unit_bytes.saturating_mul(1 << 32);
         if stripes_bytes < FILE_BYTES_MAX { stripes_bytes } else { FILE_BYTES_MAX }
-    }
-
-    /// The data shard of a stripe.
-    #[must_use]
-    pub fn shard(&self, shards: ShardCounts, inode: InodeNo, stripe_index: u32) -> ShardId {
-        shards.data_shard(inode, stripe_index % u32::from(self.stripe_count.max(1)))
     }
 
     /// The stripe of a byte of a file.
@@ -133,6 +159,18 @@ mod tests {
             [last(0), last(1), last(65_536), last(65_537)],
             [(0, 0), (0, 1), (0, 65_536), (1, 1)]
         );
+    }
+
+    #[test]
+    fn bits_are_a_layout_or_malformed() {
+        for layout in [SMALL, Layout::DEFAULT, Layout { stripe_unit_bytes: 1 << 62, ..SMALL }] {
+            assert_eq!(Layout::from_bits(layout.to_bits()), Ok(Some(layout)));
+        }
+        assert_eq!(SMALL.to_bits(), 0x0001_0010);
+        assert_eq!(Layout::from_bits(0), Ok(None));
+        for bits in [16, 0x0001_003f, 0x0001_0040, 0x0002_0010, 0x0001_0110] {
+            assert_eq!(Layout::from_bits(bits), Err(ProtocolError::Malformed), "{bits:x}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::codec::{DecodeError, Reader, Wire, Writer};
-use crate::{InodeNo, LaneId, MapEpoch, Op, ProtocolError, Route, ServerId, ShardId, Term};
+use crate::{InodeNo, LaneId, Layout, MapEpoch, Op, ProtocolError, Route, ServerId, ShardId, Term};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -51,6 +51,12 @@ impl ShardCounts {
         mix ^= mix >> 33;
         let index = mix % u64::from(self.data);
         ShardId::data(u16::try_from(index).unwrap_or(0))
+    }
+
+    /// The data shard of a stripe of a file with this layout.
+    #[must_use]
+    pub fn stripe_shard(self, inode: InodeNo, layout: Layout, stripe_index: u32) -> ShardId {
+        self.data_shard(inode, stripe_index % u32::from(layout.stripe_count.max(1)))
     }
 
     const fn is_valid(self) -> bool {
@@ -351,13 +357,23 @@ impl Map {
         self.shards.data_shard(inode, stripe_index)
     }
 
-    /// The shard that executes an op on `inode`; `None` for ops without an inode.
+    /// The shard that executes an op on bytes of `inode` from an offset on; `None` for ops without
+    /// an inode. Where the layout is not known, an op on contents goes to the shard of the first
+    /// stripe.
     #[must_use]
-    pub fn shard(&self, op: Op, inode: InodeNo) -> Option<ShardId> {
+    pub fn shard(
+        &self,
+        op: Op,
+        inode: InodeNo,
+        (layout, file_offset): (Option<Layout>, u64),
+    ) -> Option<ShardId> {
         match op.row().route {
             Route::Lane | Route::Shard => None,
             Route::Meta => Some(inode.shard()),
-            Route::Data => Some(self.data_shard(inode, 0)),
+            Route::Data => Some(layout.map_or_else(
+                || self.data_shard(inode, 0),
+                |layout| self.shards.stripe_shard(inode, layout, layout.stripe(file_offset)),
+            )),
         }
     }
 

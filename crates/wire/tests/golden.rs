@@ -25,6 +25,7 @@ const ATTR: Attr = Attr {
     ctime: Timestamp { secs: 1_700_000_001, nanos: 2 },
     birth: Timestamp { secs: 1_600_000_000, nanos: 4 },
     version: Transno(0x1_0000_0007),
+    layout: Some(Layout { stripe_unit_bytes: 1 << 20, stripe_count: 1 }),
 };
 const CONTENTS: Contents = Contents {
     size_bytes: 4097,
@@ -410,7 +411,7 @@ fn request_head() -> Request {
         ack_xid: Xid(990),
         sack: 0b101,
         conn_epoch: 3,
-        deadline_ms: 30_000,
+        layout: Some(Layout::DEFAULT),
         transno: Transno(0),
         trace_id: 42,
         map_epoch: MapEpoch(9),

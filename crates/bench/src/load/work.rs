@@ -4,8 +4,9 @@ use super::client::Client;
 use interface::{Bulk, NetAction, Turn};
 use std::fmt::Write as _;
 use wire::{
-    Caller, Create, Getattr, Groups, Header, InodeNo, LaneId, Map, MapEpoch, Name, Op, Piece, Read,
-    ReadList, Request, Retry, SetTime, Setattr, ShardId, Wire, Write, WriteList, Xid,
+    Caller, Create, Getattr, Groups, Header, InodeNo, LaneId, Layout, Map, MapEpoch, Name, Op,
+    Piece, Read, ReadList, Request, Retry, Route, SetTime, Setattr, ShardId, Wire, Write,
+    WriteList, Xid,
 };
 
 /// A changing operation needs a slot, and a session has so many.
@@ -174,7 +175,7 @@ impl Work {
 
     fn shard(&self, client_index: usize, map: Option<&Map>) -> ShardId {
         let op = self.of(client_index).op();
-        let shard = map.and_then(|map| map.shard(op, self.inode(client_index)));
+        let shard = map.and_then(|map| map.shard(op, self.inode(client_index), (None, 0)));
         shard.unwrap_or(ShardId::meta(0))
     }
 
@@ -336,6 +337,8 @@ fn request(
         conn_epoch: 1,
         trace_id: u64::from(place),
         map_epoch: map.map_or(MapEpoch(0), Map::epoch),
+        // `lanefs serve` makes stores of this layout.
+        layout: (op.row().route == Route::Data).then_some(Layout::DEFAULT),
         ..Request::of(op)
     })
 }

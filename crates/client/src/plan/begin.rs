@@ -57,7 +57,7 @@ pub(crate) fn begin(
         Call::Removexattr(args) => Ok(to.direct(Op::Removexattr, args.inode, &args)),
         Call::Read(args) => {
             check_bulk(args.read_bytes)?;
-            Ok(to.read(Op::Read, args.inode, &args))
+            Ok(to.read(Op::Read, (args.inode, args.file_offset), &args))
         }
         Call::Write(write) => {
             check_bulk(write.bulk.map_or(0, |bulk| bulk.bulk_bytes))?;
@@ -65,8 +65,10 @@ pub(crate) fn begin(
         }
         Call::ReadList(args) => Ok(to.read_list(&args)),
         Call::WriteList(write) => to.write_list(&write),
-        Call::Allocate(args) => Ok(to.direct(Op::Allocate, args.inode, &args)),
-        Call::Seek(args) => Ok(to.direct(Op::Seek, args.inode, &args)),
+        Call::Allocate(args) => {
+            Ok(to.contents(Op::Allocate, (args.inode, args.file_offset), &args))
+        }
+        Call::Seek(args) => Ok(to.contents(Op::Seek, (args.inode, args.file_offset), &args)),
         Call::Stats(lane) => Ok(NewRequest::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         // These are several requests; see `sync`.
         Call::Statfs | Call::Sync(_) | Call::SyncAll | Call::SyncShards | Call::Goodbye => {
@@ -116,9 +118,25 @@ impl Encoder<'_> {
         NewRequest::new(Plan::Direct, op, Target::Inode(inode))
     }
 
-    fn read<'m>(&mut self, op: Op, inode: InodeNo, message: &impl Wire<'m>) -> NewRequest {
+    fn read<'m>(
+        &mut self,
+        op: Op,
+        (inode, file_offset): (InodeNo, u64),
+        message: &impl Wire<'m>,
+    ) -> NewRequest {
+        let plan = Plan::Read(Read::new(inode));
+        NewRequest { plan, ..self.contents(op, (inode, file_offset), message) }
+    }
+
+    /// A request about a file's bytes from an offset on.
+    fn contents<'m>(
+        &mut self,
+        op: Op,
+        (inode, file_offset): (InodeNo, u64),
+        message: &impl Wire<'m>,
+    ) -> NewRequest {
         self.put(message);
-        NewRequest::new(Plan::Read(Read::new(inode)), op, Target::Inode(inode))
+        NewRequest::new(Plan::Direct, op, Target::Contents(inode, file_offset))
     }
 
     fn entry<'m>(&mut self, op: Op, inode: InodeNo, message: &impl Wire<'m>) -> NewRequest {
@@ -179,33 +197,31 @@ impl Encoder<'_> {
         if i64::try_from(args.size_bytes).is_err() {
             return Err(Status::TooLarge);
         }
-        let target = Target::Inode(args.inode);
         if args.open_for_write {
             let (plan, truncate) = Resize::of_open_file(args.inode, args.size_bytes);
-            self.put(&truncate);
-            return Ok(NewRequest::new(Plan::Resize(plan), Op::Truncate, target));
+            let plan = Plan::Resize(plan);
+            let request = self.contents(Op::Truncate, (args.inode, args.size_bytes), &truncate);
+            return Ok(NewRequest { plan, ..request });
         }
         let handle = self.handle(args.inode, OpenFor::Write)?;
         self.put(&wire::Open { caller: args.caller, inode: args.inode, handle });
         let plan = Resize::with_open(args.inode, args.size_bytes, handle);
-        Ok(NewRequest::new(Plan::Resize(plan), Op::Open, target))
+        Ok(NewRequest::new(Plan::Resize(plan), Op::Open, Target::Inode(args.inode)))
     }
 
     fn write(&mut self, write: &crate::Write) -> NewRequest {
-        self.put(&wire::Write {
-            inode: write.inode,
-            file_offset: write.file_offset,
-            append: write.append,
-            clears: write.clears,
-        });
-        let request = NewRequest::new(Plan::Direct, Op::Write, Target::Inode(write.inode));
+        let crate::Write { inode, file_offset, append, clears, .. } = *write;
+        let first_byte = if append { 0 } else { file_offset };
+        let message = wire::Write { inode, file_offset, append, clears };
+        let request = self.contents(Op::Write, (inode, first_byte), &message);
         NewRequest { bulk: write.bulk, sync: write.sync, ..request }
     }
 
     fn read_list(&mut self, args: &crate::ReadList<'_>) -> NewRequest {
         let crate::ReadList { inode, pieces, accesses } = *args;
-        let pieces = pieces.clone();
-        self.read(Op::ReadList, inode, &wire::ReadList { inode, pieces, accesses })
+        let (first_byte, pieces) = (pieces.first_offset(), pieces.clone());
+        let message = wire::ReadList { inode, pieces, accesses };
+        self.read(Op::ReadList, (inode, first_byte), &message)
     }
 
     fn write_list(&mut self, write: &crate::WriteList<'_>) -> Result<NewRequest, Status> {
@@ -213,8 +229,8 @@ impl Encoder<'_> {
         if bulk.map_or(0, |bulk| bulk.bulk_bytes) != pieces.total_bytes() || pieces.overlap() {
             return Err(Status::Invalid);
         }
-        self.put(&wire::WriteList { inode, pieces: pieces.clone(), clears });
-        let request = NewRequest::new(Plan::Direct, Op::WriteList, Target::Inode(inode));
+        let message = wire::WriteList { inode, pieces: pieces.clone(), clears };
+        let request = self.contents(Op::WriteList, (inode, pieces.first_offset()), &message);
         Ok(NewRequest { bulk, sync, ..request })
     }
 }

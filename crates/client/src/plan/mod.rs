@@ -61,6 +61,10 @@ pub(crate) enum Plan {
     LockCall {
         inode: InodeNo,
     },
+    /// Requests a file's layout, for what waits for it.
+    Layout {
+        inode: InodeNo,
+    },
     /// The keeper's request for an owner.
     LockTask(LockKey),
     /// Asserts a lock at a restarted server.
@@ -160,6 +164,7 @@ impl Plan {
             | Self::LockCall { .. }
             | Self::LockTask(_)
             | Self::Relock { .. }
+            | Self::Layout { .. }
             | Self::Durable { .. } => Next::Done(reply.outcome.map(Body::answer)),
         }
     }
@@ -175,6 +180,7 @@ impl Plan {
             | Self::LockCall { .. }
             | Self::LockTask(_)
             | Self::Relock { .. }
+            | Self::Layout { .. }
             | Self::Sync { .. }
             | Self::Goodbye
             | Self::Durable { .. } => None,

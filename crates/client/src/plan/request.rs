@@ -8,6 +8,8 @@ use wire::{InodeNo, LaneId, Op, ShardId, Wire as _, Writer};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Inode(InodeNo),
+    /// The data shard of a byte of a file.
+    Contents(InodeNo, u64),
     /// The metadata shard of an inode, regardless of the op's route.
     MetaShard(InodeNo),
     /// The data shard of a file.
@@ -73,8 +75,8 @@ impl FollowUp {
     pub(crate) const fn target(&self) -> Target {
         match self {
             Self::Getattr(getattr) => Target::Inode(getattr.inode),
-            Self::Glimpse(glimpse) => Target::Inode(glimpse.inode),
-            Self::Truncate(truncate) => Target::Inode(truncate.inode),
+            Self::Glimpse(glimpse) => Target::Contents(glimpse.inode, 0),
+            Self::Truncate(truncate) => Target::Contents(truncate.inode, truncate.size_bytes),
             Self::Close(close) => Target::Inode(close.inode),
             Self::Reopen(reopen) => Target::Inode(reopen.inode),
             Self::Statfs(statfs) => Target::Inode(statfs.inode),

@@ -13,6 +13,7 @@ const SYNC: Call<'static> = Call::Sync(Sync { inode: FILE, contents: true, handl
 fn harness_of(replay_bytes_max: usize) -> Harness {
     let mut harness = Harness::new(1);
     harness.client = Client::new(Config { replay_bytes_max, ..config() });
+    harness.client.layouts.learn(FILE, wire::Layout::DEFAULT);
     harness
 }
 

@@ -12,9 +12,9 @@ use interface::{
 };
 use wire::{
     Challenge, Channel, ClientUuid, CommitNotification, CommitRow, FrameKind, FsUuid, Header,
-    Hello, LaneId, LeaseGrant, List, Map, Op, PLAIN, Proven, RefusalReason, Reply, ReplyParts,
-    Request, Resumed, Secret, Secrets, ServerAddress, ServerId, SessionId, ShardCounts, ShardId,
-    Status, Term, Transno, Welcome, Wire, Writer,
+    Hello, LaneId, Layout, LeaseGrant, List, Map, Op, PLAIN, Proven, RefusalReason, Reply,
+    ReplyParts, Request, Resumed, Secret, Secrets, ServerAddress, ServerId, SessionId, ShardCounts,
+    ShardId, Status, Term, Transno, Welcome, Wire, Writer,
 };
 
 pub(super) const SECRET: [u8; 32] = [7; 32];
@@ -150,8 +150,10 @@ pub(super) fn config() -> Config {
 impl Harness {
     pub(super) fn new(lane_count: u16) -> Self {
         let map = Map::single_server(lane_count, ShardCounts { meta: 8, data: 8 }, Term(1));
+        let mut client = Client::new(config());
+        client.layouts.learn(super::FILE, Layout::DEFAULT);
         Self {
-            client: Client::new(config()),
+            client,
             shape: Shape {
                 secret: SECRET,
                 fs: FsUuid([9; 16]),

@@ -195,7 +195,15 @@ fn a_seek_reports_the_unstable_change_it_shows() {
     let request = Seek { inode: FILE, file_offset: 0, hole: false }.to_bytes();
     let (token, shard) = (Token(99), SHARDS.data_shard(FILE, 0));
     let client = ClientUuid([2; 16]);
-    let request = DataRequest { token, op: Op::Seek, shard, body: &request, bulk: None, client };
+    let request = DataRequest {
+        token,
+        op: Op::Seek,
+        shard,
+        layout: None,
+        body: &request,
+        bulk: None,
+        client,
+    };
     harness.with(|shards, turn| shards.submit(turn, &request)).unwrap();
     let seek = ticket(&harness.one());
     harness.with(|shards, turn| shards.on_sought(turn, seek, Ok(Some(0))));

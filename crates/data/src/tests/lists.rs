@@ -34,8 +34,15 @@ impl Harness {
         let body = ReadList { inode: FILE, pieces: pieces(all), accesses: false }.to_bytes();
         self.token_count += 1;
         let (token, shard) = (Token(self.token_count), SHARDS.data_shard(FILE, 0));
-        let request =
-            DataRequest { token, op: Op::ReadList, shard, body: &body, bulk: None, client };
+        let request = DataRequest {
+            token,
+            op: Op::ReadList,
+            shard,
+            layout: None,
+            body: &body,
+            bulk: None,
+            client,
+        };
         self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
         token
     }

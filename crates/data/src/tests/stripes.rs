@@ -7,7 +7,7 @@ use alloc::string::String;
 use disk::Change;
 use interface::Event;
 use test_runtime::{LaneState, Operation, Prng, Store};
-use wire::{Allocate, Allocation, Layout, Piece, Pieces, ReadList, Seek, WriteList};
+use wire::{Allocate, Allocation, Piece, Pieces, ReadList, Seek, WriteList};
 
 const UNIT_BYTES: u64 = 64;
 const BLOCK_BYTES: u32 = 16;
@@ -27,6 +27,8 @@ struct World {
     /// The next action of this kind fails.
     fails: Option<fn(&ObjectAction) -> bool>,
     done: Vec<String>,
+    /// What requests state.
+    layout: Layout,
 }
 
 fn shards_of(log: &[(Transno, Vec<u8>)], term: u32) -> Shards {
@@ -39,7 +41,6 @@ fn shards_of(log: &[(Transno, Vec<u8>)], term: u32) -> Shards {
     let config = DataConfig {
         map: Map::single_server(1, counts, wire::Term(1)),
         lane: LaneId(0),
-        layout: LAYOUT,
         object_count_max: 100,
         ticket_tag: TAG,
         seed: 1,
@@ -66,6 +67,7 @@ impl World {
             token_count: 0,
             fails: None,
             done: Vec::new(),
+            layout: LAYOUT,
         }
     }
 
@@ -88,7 +90,8 @@ impl World {
         let bulk = bytes.map(|bytes| self.lane.bufs.put(bytes.to_vec()));
         let body = body.to_bytes();
         let (shard, client) = (ShardId::data(0), CLIENT);
-        let request = DataRequest { token, op, shard, body: &body, bulk, client };
+        let layout = Some(self.layout);
+        let request = DataRequest { token, op, shard, layout, body: &body, bulk, client };
         self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
         token
     }
@@ -430,4 +433,18 @@ fn a_truncation_across_a_hole_never_leaves_less_than_its_size() {
     assert!(sizes.iter().all(|size| *size >= 10), "{sizes:?}");
     world.run();
     assert_eq!((world.size(), world.stripes()), (10, vec![0]));
+}
+
+#[test]
+fn the_recorded_layout_holds_whatever_a_request_states() {
+    let bytes: Vec<u8> = (0..200).map(|at| at as u8 + 1).collect();
+    let mut world = World::new();
+    world.write(0, false, &bytes[..100]).unwrap();
+    assert_eq!(world.stripes(), [0, 1]);
+    world.crash(2);
+    world.layout = Layout { stripe_unit_bytes: 2 * UNIT_BYTES, ..LAYOUT };
+    world.write(100, false, &bytes[100..]).unwrap();
+    assert_eq!(world.stripes(), [0, 1, 2, 3]);
+    let read = Read { inode: FILE, file_offset: 0, read_bytes: 300, accesses: false };
+    assert_eq!(world.ask(Op::Read, &read, None).unwrap().1, bytes);
 }

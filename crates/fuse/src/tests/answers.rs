@@ -260,7 +260,7 @@ pub(super) fn glimpsed() -> Vec<u8> {
 #[test]
 fn setattr_sets_the_size_first_and_then_the_rest() {
     let file = attr(FILE, FileKind::File);
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE]);
     harness.kernel_request(Opcode::Setattr, 7, FILE, &setattr_args(8 | 64 | 1, 99, 0o600));
     let truncate = harness.take();
     let wanted = Truncate { inode: FILE, size_bytes: 99 }.to_bytes();
@@ -401,7 +401,7 @@ fn fsync_asks_the_lane_that_opened_the_file_whether_the_loss_was_reported() {
 
 #[test]
 fn a_write_to_a_synchronous_file_is_durable_when_answered() {
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE]);
     let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: Some(2), mac: NO_MAC };
     // O_DSYNC, O_SYNC, and a page of a mapping.
     for (flags, write_flags, sync) in [(0o10_000, 0, 8), (0o4_010_000, 0, 8), (0o10_000, 1, 0)] {

@@ -31,7 +31,7 @@ fn ranges_are_allocated_according_to_the_mode() {
         (16, Allocation::Zero, false),
         (17, Allocation::Zero, true),
     ] {
-        let mut harness = Harness::new();
+        let mut harness = Harness::with_open(&[FILE]);
         send_request(&mut harness, Opcode::Fallocate, &fallocate_args(5, 7, mode));
         let received = harness.take();
         let clears = wire::ClearPrivileges::All;
@@ -43,7 +43,7 @@ fn ranges_are_allocated_according_to_the_mode() {
     }
     // Without KEEP_SIZE, or modes that move bytes.
     for mode in [2, 8, 9, 18, 19, 32, 64, 128] {
-        let mut harness = Harness::new();
+        let mut harness = Harness::with_open(&[FILE]);
         send_request(&mut harness, Opcode::Fallocate, &fallocate_args(5, 7, mode));
         assert_eq!(harness.status(), Status::NotSupported, "{mode}");
     }
@@ -53,7 +53,7 @@ fn ranges_are_allocated_according_to_the_mode() {
 fn an_allocation_clears_set_id_bits_first() {
     // A handle of a file that was opened with set-id bits.
     let args = [u64s(&[9 | 1 << 63, 5, 7]), u32s(&[0, 0])].concat();
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE]);
     send_request(&mut harness, Opcode::Fallocate, &args);
     let received = harness.take();
     assert_eq!(received.head.op, Op::Setattr);
@@ -87,7 +87,7 @@ fn refused_once(
 
 #[test]
 fn a_refused_change_clears_set_id_bits_and_is_sent_again() {
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE, OTHER]);
     send_request(&mut harness, Opcode::Fallocate, &fallocate_args(5, 7, 0));
     let received = harness.take();
     let again = refused_once(&mut harness, FILE, &received);
@@ -95,7 +95,7 @@ fn a_refused_change_clears_set_id_bits_and_is_sent_again() {
     harness.answer(&again, &[]);
     assert_eq!(harness.reply(), ok(7, Vec::new()));
 
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE, OTHER]);
     let read = copy(&mut harness, 100);
     harness.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
     let write = harness.take();
@@ -109,7 +109,7 @@ fn a_refused_change_clears_set_id_bits_and_is_sent_again() {
 
     // `fuse_write_in` with FUSE_WRITE_KILL_SUIDGID.
     let args = [u64s(&[9, 600]), u32s(&[100, 4]), u64s(&[0]), u32s(&[0, 0])].concat();
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE, OTHER]);
     let data = bulk(Some(2));
     harness.kernel_bytes(Some(3), request(Opcode::Write as u32, 7, FILE, &args), Some(data));
     let write = harness.take();
@@ -155,7 +155,7 @@ fn bulk(crc32c: Option<u32>) -> Bulk {
 
 #[test]
 fn a_copy_reads_and_writes() {
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE, OTHER]);
     let read = copy(&mut harness, 1 << 40);
     harness.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
     let write = harness.take();
@@ -171,7 +171,7 @@ fn a_copy_reads_and_writes() {
 
 #[test]
 fn a_copy_that_fails_releases_its_bytes() {
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE, OTHER]);
     let read = copy(&mut harness, 100);
     harness.send(&read, Status::Ok, &[], Some(bulk(Some(77))));
     let write = harness.take();
@@ -179,12 +179,12 @@ fn a_copy_that_fails_releases_its_bytes() {
     assert_eq!(harness.status(), Status::NoSpace);
     assert_eq!(harness.released, [BufId(8)]);
 
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE, OTHER]);
     let read = copy(&mut harness, 100);
     harness.send(&read, Status::Ok, &[], Some(bulk(None)));
     assert_eq!(harness.take().head.op, Op::Write, "the runtime adds the checksum");
 
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE, OTHER]);
     let read = copy(&mut harness, 100);
     harness.answer(&read, &[]);
     assert_eq!(harness.reply(), ok(7, u32s(&[0, 0])), "behind the end");

@@ -148,6 +148,19 @@ impl Harness {
         }
     }
 
+    /// A mount that knows the layouts of these files, because it has opened them.
+    pub(super) fn with_open(inodes: &[InodeNo]) -> Self {
+        let mut harness = Self::new();
+        for inode in inodes {
+            harness.kernel_request(Opcode::Open, 1, *inode, &u32s(&[0, 0]));
+            let open = harness.take();
+            let attr = super::attr(*inode, wire::FileKind::File);
+            harness.answer(&open, &wire::Entry { attr }.to_bytes());
+            assert_eq!(harness.reply().status, Status::Ok);
+        }
+        harness
+    }
+
     /// Sends a kernel request; the slot is the unique number.
     pub(super) fn kernel_request(
         &mut self,

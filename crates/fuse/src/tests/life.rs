@@ -368,7 +368,7 @@ fn after_an_unmount_all_lanes_stop_without_replies() {
 
 #[test]
 fn an_interrupt_applies_to_the_whole_request() {
-    let mut harness = Harness::new();
+    let mut harness = Harness::with_open(&[FILE]);
     // A size and a mode: two calls.
     let mut args = u32s(&[8 | 64 | 1, 0]);
     args.extend(u64s(&[0, 99, 0, 0, 0, 0]));

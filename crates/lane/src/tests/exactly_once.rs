@@ -7,7 +7,7 @@
 
 use super::peer::{
     HelloFields, Peer, ROOT, ReceivedReply, commit_rows, create, got, handshake, handshake_frame,
-    name, request,
+    name, request, stated_layout,
 };
 use crate::test_server::TestServer;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -222,7 +222,7 @@ impl Run {
         let head = Request {
             op,
             lane_hint: LaneId(0),
-            shard: self.server.map.shard(op, self.log).unwrap(),
+            shard: self.server.map.shard(op, self.log, (None, 0)).unwrap(),
             slot,
             flags: 0,
             session: SessionId(0),
@@ -230,7 +230,7 @@ impl Run {
             ack_xid: Xid(oldest - 1),
             sack: 0,
             conn_epoch: 0,
-            deadline_ms: 0,
+            layout: stated_layout(op),
             transno: wire::Transno(0),
             trace_id: 0,
             map_epoch: self.server.map.epoch(),

@@ -127,6 +127,11 @@ pub(crate) struct ReceivedReply {
     pub(crate) token: Vec<u8>,
 }
 
+/// The layout that a request states.
+pub(crate) fn stated_layout(op: Op) -> Option<wire::Layout> {
+    (op.row().route == wire::Route::Data).then_some(wire::Layout::DEFAULT)
+}
+
 impl Peer {
     pub(crate) fn new(server: &mut TestServer, fields: &HelloFields) -> Self {
         let (conn, welcome) = send_handshake(server, fields);
@@ -149,7 +154,7 @@ impl Peer {
             ack_xid: Xid(0),
             sack: 0,
             conn_epoch: self.conn_epoch,
-            deadline_ms: 0,
+            layout: stated_layout(op),
             transno: Transno(0),
             trace_id: 5,
             map_epoch: MapEpoch(0),

@@ -175,6 +175,7 @@ impl Raw {
             ack_xid: Xid(self.xid - 1),
             conn_epoch: self.conn_epoch,
             map_epoch: self.map.epoch(),
+            layout: (op.row().route == wire::Route::Data).then_some(wire::Layout::DEFAULT),
             ..Request::of(op)
         }
     }

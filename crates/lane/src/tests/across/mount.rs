@@ -3,7 +3,7 @@
 use super::model::Act;
 use super::step;
 use crate::test_server::TestServer;
-use crate::tests::peer::{HelloFields, Peer, ROOT, name};
+use crate::tests::peer::{HelloFields, Peer, ROOT, name, stated_layout};
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::{
@@ -112,7 +112,7 @@ impl Mount {
             ack_xid: Xid(0),
             sack: 0,
             conn_epoch: peer.conn_epoch,
-            deadline_ms: 0,
+            layout: stated_layout(asked.op),
             transno: Transno(0),
             trace_id: 5,
             map_epoch: server.map.epoch(),

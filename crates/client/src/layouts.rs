@@ -1,0 +1,84 @@
+//! The layouts of files that this client lane reads and writes, and the requests that wait for one.
+//!
+//! Attributes bring a file's layout when it is opened. A request that may make a file longer must
+//! state it; where a peer lane has opened the file, the layout is requested first:
+//!
+//! ```text
+//! Write, layout unknown ─▶ waits ─ Getattr ─▶ layout ─▶ routed, with all that wait for this file
+//! ```
+//! A layout never changes and an inode number is never assigned again, so what is known is right.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use hashbrown::HashMap;
+use interface::Seed;
+use wire::{InodeNo, Layout};
+
+/// Most layouts that are known at a time. When exceeded, all are dropped.
+const LAYOUT_COUNT_MAX: usize = 65_536;
+
+/// The known layouts, and what waits for others.
+#[derive(Debug, Default)]
+pub(crate) struct Layouts {
+    known: HashMap<InodeNo, Layout, Seed>,
+    /// Requests by the file whose layout was requested for them.
+    waiting: BTreeMap<InodeNo, Vec<usize>>,
+}
+
+impl Layouts {
+    pub(crate) fn get(&self, inode: InodeNo) -> Option<Layout> {
+        self.known.get(&inode).copied()
+    }
+
+    pub(crate) fn learn(&mut self, inode: InodeNo, layout: Layout) {
+        if self.known.len() >= LAYOUT_COUNT_MAX {
+            self.known.clear();
+        }
+        self.known.insert(inode, layout);
+    }
+
+    /// The request waits for a file's layout. True if that must be requested.
+    pub(crate) fn wait(&mut self, inode: InodeNo, exchange_id: usize) -> bool {
+        let is_first = !self.waiting.contains_key(&inode);
+        self.waiting.entry(inode).or_default().push(exchange_id);
+        is_first
+    }
+
+    /// Ends a request's wait. The layout still comes.
+    pub(crate) fn end_wait(&mut self, inode: InodeNo, exchange_id: usize) {
+        if let Some(waiting) = self.waiting.get_mut(&inode) {
+            waiting.retain(|id| *id != exchange_id);
+        }
+    }
+
+    /// The request for a file's layout has ended: takes what waits for it, in order.
+    pub(crate) fn take_waiting(&mut self, inode: InodeNo) -> Vec<usize> {
+        self.waiting.remove(&inode).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LAYOUT_COUNT_MAX, Layouts};
+    use wire::{InodeNo, Layout};
+
+    #[test]
+    fn the_number_of_layouts_is_limited() {
+        let mut layouts = Layouts::default();
+        for count in 1..=LAYOUT_COUNT_MAX as u64 + 1 {
+            layouts.learn(InodeNo(count), Layout::DEFAULT);
+        }
+        assert_eq!(layouts.known.len(), 1);
+        assert_eq!(layouts.get(InodeNo(LAYOUT_COUNT_MAX as u64 + 1)), Some(Layout::DEFAULT));
+    }
+
+    #[test]
+    fn a_layout_is_requested_once() {
+        let (mut layouts, file) = (Layouts::default(), InodeNo(7));
+        assert!(layouts.wait(file, 1));
+        layouts.end_wait(file, 1);
+        assert!(!layouts.wait(file, 2), "it is on its way");
+        assert_eq!(layouts.take_waiting(file), [2]);
+        assert!(layouts.wait(file, 3));
+    }
+}
