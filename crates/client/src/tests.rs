@@ -12,6 +12,7 @@ mod layouts;
 mod lists;
 mod locks;
 mod parallel;
+mod parallel_servers;
 mod replays;
 mod replays_random;
 mod secrets;
