@@ -8,7 +8,7 @@ use disk::InodeRow;
 use disk::rows::{Key, Range, Row, ShardRow};
 use std::path::Path;
 use store::StoreError;
-use wire::{FileKind, InodeNo, SessionId, ShardId, Transno, Wire};
+use wire::{FileKind, InodeNo, MapEpoch, SessionId, ShardId, Transno, Wire};
 
 impl Walk<'_> {
     /// Looks at them.
@@ -22,8 +22,11 @@ impl Walk<'_> {
                 }
                 Row::Slot { shard, session, .. } => walk.check_slot((shard, session), key)?,
                 Row::Shard { shard, row } => {
-                    if walk.has_shard(shard, key) && !shard.is_data() {
-                        walk.check_shard(shard, &row);
+                    if walk.has_shard(shard, key) {
+                        walk.outcome.terms.push((shard, row.term));
+                        if !shard.is_data() {
+                            walk.check_shard(shard, &row);
+                        }
                     }
                 }
                 Row::Object { shard, .. } | Row::Sums { shard, .. } | Row::Stripe { shard, .. } => {
@@ -58,6 +61,9 @@ impl Walk<'_> {
             }
             Ok(())
         })?;
+        self.outcome.terms.sort_unstable_by_key(|(shard, _)| *shard);
+        let boot_id = self.view.last_boot_id()?.filter(|boot_id| *boot_id > 0);
+        self.outcome.map_epoch = boot_id.map(MapEpoch);
         self.check_missing_shards();
         Ok(())
     }

@@ -17,7 +17,7 @@ use disk::{Change, Changes};
 use hashbrown::{HashMap, HashSet};
 use std::path::Path;
 use store::{Reader, ScanControl, StoreError, View};
-use wire::{InodeNo, ShardCounts, ShardId};
+use wire::{InodeNo, MapEpoch, ShardCounts, ShardId, Term};
 
 /// Most findings that are reported one by one; all are counted.
 pub const FINDING_COUNT_MAX: usize = 100_000;
@@ -43,6 +43,10 @@ pub struct Outcome {
     pub name_count: u64,
     /// Objects' files.
     pub object_count: u64,
+    /// The epoch of the map of the last start; `None` if there was none, or it is not known.
+    pub map_epoch: Option<MapEpoch>,
+    /// The shards in order, each with the term of its last record; 0 without one.
+    pub terms: Vec<(ShardId, Term)>,
     pub(crate) mends: Vec<Mend>,
 }
 

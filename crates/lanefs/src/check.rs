@@ -9,6 +9,7 @@ use crate::files::json;
 use crate::inspect::remote;
 use crate::online::{FreezeControl, LocalServer};
 use crate::progress::Progress;
+use crate::terms::{self, TermRun};
 use crate::{args, out};
 use anyhow::{Result, bail};
 use check::{Damages, Depth, Finding, Kind, Outcome, Remedy, Severity, Watch, rows_findings};
@@ -18,6 +19,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
 use store::{DamagedRows, StoreError, StoreFault, View};
+use wire::MapEpoch;
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Check) -> Result<()> {
@@ -260,8 +262,21 @@ pub(crate) fn end_with_damages(damages: &Damages) -> Result<()> {
     Ok(())
 }
 
-/// All findings.
+/// The map of the last start, and the terms of the last records.
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "map")]
+struct MapRow {
+    epoch: u64,
+    terms: Vec<TermRun>,
+}
+
+/// What the store says of its map, and all findings.
 pub(crate) fn print_outcome(outcome: &Outcome, json: bool, out: &mut impl Write) -> Result<()> {
+    if let Some(MapEpoch(epoch)) = outcome.map_epoch {
+        let row = MapRow { epoch, terms: terms::runs_of(outcome.terms.iter().copied()) };
+        let text = || format!("map epoch {epoch}; last records: {}\n", terms::text(&row.terms));
+        out.write_all(&if json { json::line(&row)? } else { text().into_bytes() })?;
+    }
     outcome.findings.iter().try_for_each(|finding| put(&Row::of(finding, false), json, out))
 }
 

@@ -44,6 +44,7 @@ mod secret;
 mod serve;
 mod signals;
 mod status;
+mod terms;
 mod umount;
 mod up;
 

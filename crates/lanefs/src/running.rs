@@ -6,6 +6,7 @@
 //! read them; without a writable directory everything else works. Invariant: a file without a lock belongs
 //! to an ended process and is ignored.
 
+use crate::terms::TermRun;
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
@@ -63,6 +64,10 @@ pub(crate) struct Entry {
     pub(crate) fuse: Option<String>,
     /// How many lanes it has.
     pub(crate) lane_count: Option<usize>,
+    /// The epoch of the map that it serves.
+    pub(crate) map_epoch: Option<u64>,
+    /// The terms in which it has its shards.
+    pub(crate) terms: Option<Vec<TermRun>>,
     /// Where it logs, if that is a file.
     pub(crate) log: Option<String>,
 }
@@ -81,6 +86,8 @@ impl Entry {
             driver: None,
             fuse: None,
             lane_count: None,
+            map_epoch: None,
+            terms: None,
             log: None,
         }
     }

@@ -11,7 +11,7 @@ use crate::lanes::{self, ProcessEvent, count_text};
 use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
 use crate::secret::{ReloadTrigger, WatchedSecrets};
-use crate::{driver, faults, inspect, log, notify, out, secret, up};
+use crate::{driver, faults, inspect, log, notify, out, secret, terms, up};
 use anyhow::{Context as _, Result, bail};
 use disk::Creation;
 use lane::{Export, Lane, Restore, Restored};
@@ -61,11 +61,14 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     std::fs::write(&address_file, format!("{address}\n"))
         .with_context(|| format!("cannot write {}", address_file.display()))?;
     let lanes = count_text(stoppers.len());
+    let map = map_of(&store, u16::try_from(stoppers.len())?);
     let _running = Running::begin(Entry {
         address: Some(address.to_string()),
         store: Some(running::text_of(&path)),
         driver: Some(driver.name().to_owned()),
         lane_count: Some(stoppers.len()),
+        map_epoch: Some(map.epoch().0),
+        terms: Some(terms::of_map(&map)),
         ..Entry::of(Kind::Serve, args.parent_pid)
     });
     out::print_line(&format!("listening on {address}, driver {}, {lanes}", driver.name()));
@@ -206,6 +209,12 @@ fn restore(
     Ok(restore.into_lanes(lane_count, store.boot_id()))
 }
 
+/// The map of a file system with this store alone.
+fn map_of(store: &Store, lane_count: u16) -> Map {
+    let term = Term::of_boot(store.boot_id());
+    Map::single_server(lane_count, store.superblock().shard_counts(), term)
+}
+
 /// Restores the store's state and starts a lane on each core.
 fn start(
     (args, driver): (&args::Serve, DriverKind),
@@ -218,8 +227,7 @@ fn start(
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let lane_count = u16::try_from(cores.len())?;
     let superblock = *store.superblock();
-    let term = Term::of_boot(store.boot_id());
-    let map = Map::single_server(lane_count, superblock.shard_counts(), term);
+    let map = map_of(store, lane_count);
     let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     store.repairs().iter().for_each(|line| warn!("{line}"));
     let restored = restore(store, &row_store, lane_count, args.serving.space.meta_memory)?;

@@ -2,7 +2,7 @@
 
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Found, Kind, text_of};
-use crate::{address, args, mounts, out};
+use crate::{address, args, mounts, out, terms};
 use anyhow::Result;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -98,6 +98,8 @@ impl Wanted {
 fn describe(to: &mut String, entry: &Entry, indent: &str) -> Result<()> {
     let Entry { kind, pid, address, store, dir, mounted, driver, fuse, lane_count, log, .. } =
         entry;
+    let epoch = entry.map_epoch.map(|epoch| epoch.to_string());
+    let terms = entry.terms.as_ref().map(|runs| terms::text(runs));
     writeln!(to, "{indent}{} process {pid}", kind.text())?;
     let is_child = !indent.is_empty();
     let mounted = match kind {
@@ -108,7 +110,8 @@ fn describe(to: &mut String, entry: &Entry, indent: &str) -> Result<()> {
     // A child's are those of its `up`.
     let paths = [("address", address), ("store", store), ("dir", dir), ("log", log)];
     let lanes = lane_count.map(|count| count.to_string());
-    let own = [("driver", driver), ("fuse", fuse), ("lanes", &lanes)];
+    let of_map = [("epoch", &epoch), ("terms", &terms)];
+    let own = [("driver", driver), ("fuse", fuse), ("lanes", &lanes)].into_iter().chain(of_map);
     let shown = paths.into_iter().filter(|_| !is_child).chain(own);
     for (name, value) in shown.filter_map(|(name, value)| Some((name, value.as_ref()?))) {
         let note = mounted.filter(|_| name == "dir").map(|it| format!(" ({it})"));

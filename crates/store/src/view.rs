@@ -84,6 +84,14 @@ impl View {
         }
     }
 
+    /// The number of the last start of a server; `None` without a valid counter.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the boot counter cannot be read.
+    pub fn last_boot_id(&self) -> Result<Option<u64>, StoreError> {
+        boot::last(&self.path)
+    }
+
     /// Whether the store is still open in the same boot. A later server may have overwritten rows
     /// of this view, because it does not know the readers of an earlier one.
     ///

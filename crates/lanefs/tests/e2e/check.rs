@@ -36,7 +36,11 @@ fn fill(dir: &Path) {
 }
 
 /// `lanefs check --json`; its exit code, and kind and first path of each finding.
-fn check(fixture: &Fixture, store: &Path, more: &[&str]) -> (i32, Vec<(String, String)>) {
+pub(crate) fn check(
+    fixture: &Fixture,
+    store: &Path,
+    more: &[&str],
+) -> (i32, Vec<(String, String)>) {
     let mut command = fixture.lanefs(["check", "--json"]);
     let output = run(command.arg(store).args(more));
     let (stdout, stderr) = texts(&output);
@@ -54,7 +58,7 @@ fn check(fixture: &Fixture, store: &Path, more: &[&str]) -> (i32, Vec<(String, S
 }
 
 /// The rows of a store that nobody serves, to be changed.
-struct RowEdits {
+pub(crate) struct RowEdits {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     changed: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
@@ -86,11 +90,11 @@ impl RowEdits {
         self.changed.insert(key.to_vec(), Some(value));
     }
 
-    fn delete(&mut self, key: &[u8]) {
+    pub(crate) fn delete(&mut self, key: &[u8]) {
         self.changed.insert(key.to_vec(), None);
     }
 
-    fn change(&mut self, path: &str, change: impl FnOnce(&mut InodeRow)) {
+    pub(crate) fn change(&mut self, path: &str, change: impl FnOnce(&mut InodeRow)) {
         let key = Key::inode(self.inode(path));
         let mut row = InodeRow::decode_all(&self.rows[key.bytes()]).unwrap();
         change(&mut row);
@@ -98,7 +102,7 @@ impl RowEdits {
     }
 }
 
-fn edit_rows(store: &Path, edit: impl FnOnce(&mut RowEdits)) {
+pub(crate) fn edit_rows(store: &Path, edit: impl FnOnce(&mut RowEdits)) {
     let mut store = store::open(store).unwrap();
     let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     store.redo(&row_store).unwrap();
@@ -134,6 +138,28 @@ fn a_store_that_was_used_has_no_findings() {
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
     assert!(stdout.ends_with("8 inodes, 8 names, 2 objects: 0 damages, 0 warnings\n"), "{stdout}");
     assert_eq!(fs::metadata(store.join("boot")).unwrap().mtime_nsec(), before, "it was opened");
+}
+
+#[test]
+fn the_map_epoch_and_the_terms_of_the_last_records_are_shown() {
+    let Some(fixture) = Fixture::new("check_terms") else { return };
+    let store = used(&fixture);
+    // A second start, which changes one metadata shard.
+    let mut server = fixture.serve("127.0.0.1:0");
+    must(&mut fixture.lanefs(["mkdir", &format!("lanefs://{}/later", server.address)]));
+    server.process.signal(Signal::TERM);
+    assert_eq!(server.process.end().code(), Some(0));
+    let said = must(fixture.lanefs(["check"]).arg(&store));
+    let line = said.lines().next().unwrap();
+    assert!(line.starts_with("map epoch 2; last records: metadata 0 term 2, "), "{said}");
+    let said = must(fixture.lanefs(["check", "--json"]).arg(&store));
+    let row: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    assert_eq!((&row["type"], &row["epoch"]), (&"map".into(), &2.into()));
+    let terms = row["terms"].as_array().unwrap();
+    let first = serde_json::json!({ "kind": "metadata", "first": 0, "shard_count": 1, "term": 2 });
+    assert_eq!(terms[0], first, "{said}");
+    let is_of_first_start = |run: &serde_json::Value| run["kind"] == "data" && run["term"] == 1;
+    assert!(terms.iter().any(is_of_first_start), "{said}");
 }
 
 #[test]

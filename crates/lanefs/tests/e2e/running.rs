@@ -99,12 +99,17 @@ fn status_names_servers_and_mounts_with_their_processes_and_places() {
     assert_eq!((&first["mounted"], &serve["parent_pid"]), (&true.into(), &first["pid"]));
     assert_eq!(serve["pid"], up.child("serve"));
     assert_eq!(serve["driver"], fixture.drivers.server.name());
+    assert_eq!(serve["map_epoch"], 1, "of its first start");
+    let run = |kind| serde_json::json!({ "kind": kind, "first": 0, "shard_count": 64, "term": 1 });
+    assert_eq!(serve["terms"], serde_json::json!([run("metadata"), run("data")]));
+    assert_eq!((&mount["map_epoch"], &mount["terms"]), (&().into(), &().into()));
     assert_eq!(mount["pid"], up.child("mount"));
     assert_eq!(mount["driver"], fixture.drivers.mount.name());
     assert_eq!(mount["dir"], up.dir.to_str().unwrap());
     let said = must(&mut fixture.lanefs(["status"]));
     let name = format!("mount process {}", other.process.pid());
-    for part in [&name, &server.address, other.dir.to_str().unwrap(), "(mounted)"] {
+    let terms = "metadata 0-63 term 1, data 0-63 term 1";
+    for part in [&name, &server.address, other.dir.to_str().unwrap(), "(mounted)", terms] {
         assert!(said.contains(part), "{part}: {said}");
     }
     // One that was killed is not named any more.
