@@ -40,8 +40,7 @@ impl FileObjects {
     #[must_use]
     pub const fn single(shard_index: u16, inode: InodeNo) -> Self {
         let first = ObjectName { shard_index, inode, stripe_index: 0 };
-        let layout = Layout { stripe_unit_bytes: 1 << 62, stripe_count: 1 };
-        Self { first, layout, further: Vec::new() }
+        Self { first, layout: Layout::ONE_OBJECT, further: Vec::new() }
     }
 
     /// The objects, in the order of their bytes.

@@ -73,6 +73,7 @@ mod shards;
 mod shutdown;
 mod special_files;
 mod store_modes;
+mod stripes;
 mod systemd;
 mod timestamps;
 mod torn_writes;
