@@ -70,7 +70,7 @@ impl Backend {
     /// All other system calls of the driver on this thread so far.
     pub(super) const fn call_count(&self) -> u64 {
         match self {
-            Self::Uring(_) => 0,
+            Self::Uring(uring) => uring.call_count(),
             Self::Epoll(epoll) => epoll.call_count(),
         }
     }

@@ -1,7 +1,10 @@
-//! The driver on io_uring: one system call submits, waits and reaps.
+//! The driver on io_uring: one system call submits, waits and reaps. A small read of a file that is
+//! the only one is tried by itself before: if the page cache has it, its completion is known, and
+//! what is queued is submitted by the next call, which may wait.
 //!
 //! Invariants: those of [`super`]; the kernel has the addresses, so the memory does not move.
 
+use super::files::{self, last_errno};
 use super::op::drop_completion;
 use super::{Completion, Kind, Op, Token, Wait};
 use crate::number::{errno_from_raw, u32_of, u64_of};
@@ -15,6 +18,10 @@ const SUBMISSION_COUNT: u32 = 512;
 const COMPLETION_COUNT: u32 = 4096;
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 8;
+/// The longest read that is tried by itself.
+const ALONE_BYTES_MAX: u32 = 64 * 1024;
+/// The error of such a read where the file system does not support it.
+const NOT_SUPPORTED: Errno = Errno(95);
 /// Operations that a lane requires, with names for error messages.
 const NEEDED: [(u8, &str); 15] = [
     (opcode::AcceptMulti::CODE, "accept"),
@@ -41,11 +48,26 @@ pub(crate) struct Uring {
     known: Vec<Completion>,
     /// Sends at once; the kernel completes them only if they fail.
     at_once: Vec<(Token, u32)>,
+    reads: Reads,
+    /// Such reads are supported.
+    can_read_alone: bool,
+    /// The last call of `enter` did not enter the kernel, because such a read had succeeded.
+    is_due: bool,
     in_flight_count: usize,
     enter_count: u64,
+    call_count: u64,
     truncates: bool,
     /// The kernel sets a flag in shared memory when it has work for this thread.
     polls: bool,
+}
+
+/// The small reads that were queued since the kernel was entered.
+#[derive(Clone, Copy)]
+enum Reads {
+    None,
+    /// It is not submitted yet.
+    One(Token, Op),
+    Many,
 }
 
 impl Uring {
@@ -86,8 +108,12 @@ impl Uring {
             ring,
             known: Vec::new(),
             at_once: Vec::new(),
+            reads: Reads::None,
+            can_read_alone: true,
+            is_due: false,
             in_flight_count: 0,
             enter_count: 0,
+            call_count: 0,
             truncates,
             polls,
         })
@@ -116,6 +142,11 @@ impl Uring {
         self.enter_count
     }
 
+    /// Other system calls made so far.
+    pub(super) const fn call_count(&self) -> u64 {
+        self.call_count
+    }
+
     /// Whether completions are already known.
     pub(super) const fn has_completions(&self) -> bool {
         !self.known.is_empty()
@@ -131,9 +162,29 @@ impl Uring {
     /// Memory and descriptors that `op` names stay valid, and memory that it writes stays
     /// untouched, until its completion was reaped.
     pub(super) unsafe fn queue(&mut self, token: Token, op: Op) {
+        self.in_flight_count += 1;
+        if matches!(op, Op::Read { direct: false, read_bytes: ..=ALONE_BYTES_MAX, .. })
+            && self.can_read_alone
+        {
+            match std::mem::replace(&mut self.reads, Reads::Many) {
+                Reads::None => {
+                    self.reads = Reads::One(token, op);
+                    return;
+                }
+                // SAFETY: the caller vouched for it when it was queued.
+                Reads::One(token, op) => unsafe { self.push(token, op) },
+                Reads::Many => {}
+            }
+        }
+        // SAFETY: the caller vouches.
+        unsafe { self.push(token, op) };
+    }
+
+    /// # Safety
+    /// As [`Self::queue`].
+    unsafe fn push(&mut self, token: Token, op: Op) {
         let entry = entry_of(op).user_data(token.pack());
         let first = linked_before(op).map(|first| first.user_data(token.pack()));
-        self.in_flight_count += 1;
         if let Some(send_bytes) = op.at_once_bytes() {
             self.at_once.push((token, send_bytes));
         }
@@ -175,9 +226,9 @@ impl Uring {
         false
     }
 
-    /// Whether the kernel has completions, or entering it would bring some.
+    /// Whether there are completions, or entering the kernel would bring some.
     pub(super) fn is_pending(&mut self) -> bool {
-        self.wants_enter() || !self.ring.completion().is_empty()
+        !self.known.is_empty() || self.wants_enter() || !self.ring.completion().is_empty()
     }
 
     /// Whether the kernel must be entered to make its completions visible.
@@ -186,9 +237,37 @@ impl Uring {
         submission.taskrun() || submission.cq_overflow()
     }
 
+    /// Reads by itself what is the only read, if the page cache has it. Returns whether it has.
+    fn read_alone(&mut self) -> bool {
+        let Reads::One(token, op) = std::mem::replace(&mut self.reads, Reads::None) else {
+            return false;
+        };
+        self.call_count += 1;
+        // SAFETY: the caller of `queue` vouches for the memory until the completion.
+        match unsafe { files::now(op) } {
+            Some(result) => {
+                self.known.push(Completion { token, result, more: false });
+                true
+            }
+            None => {
+                self.can_read_alone = last_errno() != NOT_SUPPORTED;
+                // SAFETY: as above.
+                unsafe { self.push(token, op) };
+                false
+            }
+        }
+    }
+
     /// Submits the queued operations, and waits for a completion if `wait` says so: one system
-    /// call, or none when there is nothing to submit, to process or to wait for.
+    /// call, or none when there is nothing to submit, to process or to wait for. After a read by
+    /// itself the next call submits and processes, so that the reply to it can leave with that.
     pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        let has_read = self.read_alone();
+        if has_read && !std::mem::replace(&mut self.is_due, true) {
+            return Ok(());
+        }
+        self.is_due = false;
+        let wait = if has_read { Wait::No } else { wait };
         let submit_count = u32_of(self.ring.submission().len());
         if self.polls && wait == Wait::No && submit_count == 0 && !self.wants_enter() {
             return Ok(());

@@ -70,6 +70,45 @@ fn a_file_is_created_written_read_truncated_and_removed() {
 }
 
 #[test]
+fn a_lone_read_that_the_page_cache_has_does_not_enter_io_uring() {
+    on_both("a_lone_read", |harness| {
+        if harness.kind() == DriverKind::Epoll {
+            return;
+        }
+        let folder = tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, [7; 8192]).unwrap();
+        let file = File::open(&path).unwrap();
+        let mut back = [[0_u8; 4096]; 2];
+        let read = |back: &mut [u8; 4096]| Op::Read {
+            file: file.as_raw_fd(),
+            at: back.as_mut_ptr(),
+            read_bytes: 4096,
+            offset: 0,
+            direct: false,
+            cached: false,
+        };
+        // The second read finds that the kernel must be entered for what else is under way.
+        for (calls, enters) in [(1, 0), (2, 1), (3, 1), (4, 2)] {
+            harness.queue(token(0), read(&mut back[0]));
+            harness.enter(Wait::Ever);
+            assert_eq!(harness.reaped.pop().unwrap().result, Ok(4096));
+            assert_eq!(harness.driver.call_count(), calls);
+            assert_eq!(harness.driver.enter_count(), enters);
+        }
+        assert_eq!(back[0], [7; 4096]);
+        harness.queue(token(0), read(&mut back[0]));
+        harness.queue(token(1), read(&mut back[1]));
+        assert_eq!(harness.result(token(0)), Ok(4096));
+        assert_eq!(harness.result(token(1)), Ok(4096));
+        assert_eq!(harness.driver.call_count(), 4, "two are submitted together");
+        assert_eq!(back[1], [7; 4096]);
+        fs::write(&path, b"").unwrap();
+        assert_eq!(harness.ask(token(0), read(&mut back[0])), Ok(0), "the end");
+    });
+}
+
+#[test]
 fn more_operations_than_threads_complete_once_each() {
     const COUNT: usize = 300;
     on_both("more_is_under_way", |harness| {
