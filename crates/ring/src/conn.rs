@@ -28,10 +28,10 @@ pub(crate) use relay::{ToExecutor, ToProxy};
 pub(crate) use sealed::Seals;
 pub(crate) use unfinished::Admission;
 
-use crate::config::Limits;
 use crate::driver::{Kind, Op, Token};
 use crate::framing::Inbox;
 use crate::io_context::IoContext;
+use crate::limits::Limits;
 use crate::listen::Address;
 use crate::mailbox::QueuedMessage;
 use crate::number::{u32_of, u64_of};

@@ -1,14 +1,17 @@
 //! What all parts of a ring use to reach the kernel and their core: driver, buffers, events.
 
 use crate::buffer::Pool;
-use crate::config::{Counters, Fault, FaultPoint};
+use crate::counters::Counters;
 use crate::driver::{Driver, Op, Token};
-use crate::job::FILE_RANGE_BYTES_MIN;
+use crate::fault::{Fault, FaultPoint};
 use crate::lists::Lists;
 use crate::sums::SumJobs;
 use interface::{Arena, Bulk, Errno, Event, Now, Span};
 use wire::FrameKind;
 
+/// Minimum length of a read that may stay a range of the file: below it, the two calls that check
+/// whether it can and the additional call that sends it cost as much as the copy.
+pub(crate) const FILE_RANGE_BYTES_MIN: usize = 64 * 1024;
 /// Offsets of a frame's kind and slot in its header.
 const KIND_OFFSET: usize = 5;
 const SLOT_OFFSET: usize = 28;

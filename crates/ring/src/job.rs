@@ -17,8 +17,8 @@
 //! which happens only after its last completion.
 
 use crate::allocate::{GiveBack, has_space, takes_space};
-use crate::config::FaultPoint;
 use crate::driver::{Kind, Op, Token, owned};
+use crate::fault::FaultPoint;
 use crate::io_context::IoContext;
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
@@ -42,10 +42,6 @@ const NOT_FOUND: Errno = Errno(2);
 const IO: Errno = Errno(5);
 const EXISTS: Errno = Errno(17);
 const NO_SPACE: Errno = Errno(28);
-
-/// Minimum length of a read that may stay a range of the file: below it, the two calls that check
-/// whether it can and the additional call that sends it cost as much as the copy.
-pub(crate) const FILE_RANGE_BYTES_MIN: usize = 64 * 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {

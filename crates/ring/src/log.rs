@@ -15,8 +15,9 @@
 //! file system must also journal that it was written, which is a second flush; so zeros are written
 //! ahead, in the background.
 
-use crate::config::{FaultPoint, LogFile};
+use crate::config::LogFile;
 use crate::driver::{Kind, Op, Token};
+use crate::fault::FaultPoint;
 use crate::feed::{Feed, LogPosition};
 use crate::io_context::IoContext;
 use crate::number::{u32_of, u64_of};

@@ -5,7 +5,7 @@
 //! object start in order; truncate and remove run alone, a sync starts when all earlier jobs are
 //! done. The core avoids concurrent reads and writes of overlapping ranges of one object.
 
-use crate::config::Counters;
+use crate::counters::Counters;
 use crate::io_context::IoContext;
 use crate::job::{Job, JobKind};
 use crate::number::{errno_of, u32_of};

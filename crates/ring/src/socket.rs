@@ -5,7 +5,7 @@
 //! connection once paced stays paced, so the choice is made before it is established: connections
 //! to a loopback address, and those of a listener on one, get a loss-based congestion control.
 
-use crate::config::Limits;
+use crate::limits::Limits;
 use rustix::net::{getpeername, getsockname, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};

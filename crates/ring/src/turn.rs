@@ -17,8 +17,9 @@ mod tests;
 use crate::buffer::Pool;
 use crate::caller;
 use crate::clock::{Alarms, Clock};
-use crate::config::{Config, Counters, LogFn, ReadSecrets};
+use crate::config::{Config, LogFn, ReadSecrets};
 use crate::conn::{Conns, Seals};
+use crate::counters::Counters;
 use crate::driver::{Completion, Driver, DriverKind, Kind, Op, Token, Wait};
 use crate::inspect::InspectQueue;
 use crate::io_context::IoContext;
@@ -112,7 +113,7 @@ impl Ring {
     /// # Errors
     /// When the configured driver is not available; the text says what to do.
     pub fn new(config: Config) -> io::Result<Self> {
-        let seals = Seals::of(&config)?;
+        let seals = Seals::of(config.seal_options())?;
         let mut mailbox = match config.mailbox {
             Some(mailbox) => mailbox,
             None => only_mailbox()?,

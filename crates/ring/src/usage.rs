@@ -1,6 +1,6 @@
 //! Resource usage of the process, as the kernel counts it.
 
-use crate::config::Counters;
+use crate::counters::Counters;
 use interface::Usage;
 use std::mem::MaybeUninit;
 

@@ -6,8 +6,8 @@
 //! trips.
 
 use super::Conns;
-use crate::config::Limits;
 use crate::io_context::IoContext;
+use crate::limits::Limits;
 use crate::socket::acked_bytes;
 use interface::{CloseReason, ConnId, Errno, Mono};
 

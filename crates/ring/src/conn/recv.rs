@@ -6,9 +6,9 @@
 use super::landing::Landed;
 use super::sums::{Summed, Sums};
 use super::{Conn, Conns, Incoming, State};
-use crate::config::Limits;
 use crate::framing::Cut;
 use crate::io_context::IoContext;
+use crate::limits::Limits;
 use crate::number::{errno_of, u64_of};
 use interface::{BufId, Bulk, CloseReason, Event, NetEvent};
 use rustix::net::{RecvFlags, recv};

@@ -7,8 +7,8 @@
 //! record is decrypted only when the frames in earlier records were cut.
 
 use super::{Conn, Conns, Incoming, State};
-use crate::config::{ClientSeals, Config, Sealing, ServerSeals};
 use crate::io_context::IoContext;
+use crate::sealing::{ClientSeals, SealOptions, Sealing, ServerSeals};
 use interface::{BadCertificate, CertificateFlaw, CloseReason, Errno, Event, NetEvent, Ticket};
 use rustix::net::{getpeername, getsockname};
 use seal::{Content, Fault, Flaw, HandshakeProgress, Seal, SetupError};
@@ -38,14 +38,13 @@ pub(crate) struct Seals {
 }
 
 impl Seals {
-    pub(crate) fn of(config: &Config) -> io::Result<Self> {
-        let sealing = config.sealing;
-        let accepts = config.listener.is_some() && sealing != Sealing::Nothing;
-        let configured = config.client_seals.is_some();
-        let has_server =
-            config.server.is_some_and(|server| configured || sealing.takes(server.ip()));
-        let server = accepts.then(|| server_seals(config)).transpose();
-        let client = has_server.then(|| client_seals(config)).transpose();
+    pub(crate) fn of(options: SealOptions<'_>) -> io::Result<Self> {
+        let SealOptions { sealing, accepts, server, server_seals, client_seals } = options;
+        let accepts = accepts && sealing != Sealing::Nothing;
+        let configured = client_seals.is_some();
+        let has_server = server.is_some_and(|server| configured || sealing.takes(server));
+        let server = accepts.then(|| server_seals_or_new(server_seals)).transpose();
+        let client = has_server.then(|| client_seals_or_new(client_seals)).transpose();
         Ok(Self {
             sealing,
             server: server.map_err(io::Error::other)?,
@@ -78,16 +77,16 @@ impl Seals {
     }
 }
 
-fn server_seals(config: &Config) -> Result<ServerSeals, SetupError> {
-    if let Some(seals) = &config.server_seals {
+fn server_seals_or_new(seals: Option<&ServerSeals>) -> Result<ServerSeals, SetupError> {
+    if let Some(seals) = seals {
         return Ok(Arc::clone(seals));
     }
     let server = seal::Server::with_new_key()?;
     Ok(Arc::new(move || server.clone()))
 }
 
-fn client_seals(config: &Config) -> Result<ClientSeals, SetupError> {
-    if let Some(seals) = &config.client_seals {
+fn client_seals_or_new(seals: Option<&ClientSeals>) -> Result<ClientSeals, SetupError> {
+    if let Some(seals) = seals {
         return Ok(Arc::clone(seals));
     }
     let client = seal::Client::with_any_key()?;

@@ -6,9 +6,10 @@
 //! bulk ends the connection, because bytes are never made up.
 
 use super::{Conn, Conns, State};
-use crate::config::{Counters, Limits};
+use crate::counters::Counters;
 use crate::driver::{Kind, Op, Token};
 use crate::io_context::IoContext;
+use crate::limits::Limits;
 use crate::number::{errno_of, u64_of, usize_of};
 use crate::send::Own;
 use interface::{CloseReason, Errno};

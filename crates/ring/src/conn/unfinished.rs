@@ -9,8 +9,8 @@
 
 use super::{Conn, Conns};
 use crate::buffer::Pool;
-use crate::config::Limits;
 use crate::io_context::IoContext;
+use crate::limits::Limits;
 use crate::number::u64_of;
 use crate::socket::received_bytes;
 use interface::{BufId, CloseReason, ConnId, Mono, Party};

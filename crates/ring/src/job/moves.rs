@@ -4,14 +4,14 @@
 //! pages; other transfers of the same job may use the page cache, and the kernel keeps both
 //! consistent.
 
-use super::{FILE_RANGE_BYTES_MIN, IO, Job, JobKind, Step};
+use super::{IO, Job, JobKind, Step};
 use crate::allocate::{may_leave_space, takes_space};
 use crate::buffer::FileRange;
 use crate::cache::is_cached;
-use crate::config::FaultPoint;
 use crate::direct::DIRECT_BYTES;
 use crate::driver::{Op, Token};
-use crate::io_context::IoContext;
+use crate::fault::FaultPoint;
+use crate::io_context::{FILE_RANGE_BYTES_MIN, IoContext};
 use crate::number::{u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use interface::{BufId, Errno, Event, ObjectEvent};

@@ -1,8 +1,8 @@
 //! Performs the core's actions: one arm for each.
 
 use super::{LaneState, Parts, present};
-use crate::config::FaultPoint;
 use crate::conn::Admission;
+use crate::fault::FaultPoint;
 use crate::job::JobKind;
 use crate::kernel::Answer;
 use crate::lists::Part;

@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// Circles that are not broken yet: a crate, and one file of each of its circles. An entry without a
 /// circle is a fault.
-const ACCEPTED: [(&str, &[&str]); 1] = [("ring", &["config.rs"])];
+const ACCEPTED: [(&str, &[&str]); 1] = [("ring", &["conn.rs", "job.rs", "kernel.rs"])];
 
 /// A path as segments.
 type Segments = Vec<String>;
