@@ -5,6 +5,7 @@ use crate::handles::{Handles, handle_lane};
 use crate::identity::Identity;
 use crate::jobs::Jobs;
 use crate::layouts::Layouts;
+use crate::leases::Leases;
 use crate::link::{Link, LinkState};
 use crate::locks::Locks;
 use crate::peer_lanes::PeerLanes;
@@ -97,6 +98,7 @@ pub struct Client {
     pub(crate) layouts: Layouts,
     pub(crate) locks: Locks,
     pub(crate) peer_lanes: PeerLanes,
+    pub(crate) leases: Leases,
     /// The last timer that was set.
     alarm: Option<Mono>,
     pub(crate) counters: Counters,
@@ -117,6 +119,7 @@ impl Client {
             layouts: Layouts::default(),
             locks: Locks::default(),
             peer_lanes: PeerLanes::new(config.lane, config.lane_count),
+            leases: Leases::default(),
             alarm: None,
             counters: Counters::default(),
             reports: Vec::new(),
@@ -198,6 +201,13 @@ impl Client {
     #[must_use]
     pub fn is_root_trusted(&self) -> bool {
         self.servers.initial().is_root_trusted()
+    }
+
+    /// Whether the last Welcome said that all callers get other ids: a kernel must not check
+    /// permissions by its own.
+    #[must_use]
+    pub fn are_ids_replaced(&self) -> bool {
+        self.servers.initial().are_ids_replaced()
     }
 
     /// Whether the last Welcome said that the export is read-only.
@@ -302,7 +312,7 @@ impl Client {
 
     /// The next answer. Its spans are valid until the turn ends.
     pub fn next_answer(&mut self) -> Option<(CallId, Result<Answer, Status>)> {
-        self.jobs.take_answer()
+        self.jobs.take_answer().map(|(call, result, _)| (call, result))
     }
 
     /// Begins a call. It is sent at the latest by [`Client::settle`].
@@ -475,7 +485,7 @@ impl Client {
             }
         }
         if let Some(call) = job.call {
-            self.jobs.answer(call, result);
+            self.jobs.answer_granted(call, result, job.grants);
         }
     }
 

@@ -109,6 +109,7 @@ impl Client {
     /// A connection, or an attempt at one, failed. Its requests wait for the next one.
     pub(crate) fn on_link_down(&mut self, turn: &mut Turn<'_>, link_index: usize) {
         self.take_back(link_index);
+        self.lose_leases(link_index, turn.now.mono);
         let random = self.identity.random();
         let has_state = self.handles.count() > 0 || self.locks.is_any();
         let unrouted = link_index == INITIAL && self.requests.wait_for_a_map();
@@ -226,6 +227,7 @@ impl Client {
         }
         link.state = LinkState::Up { conn };
         link.boot_id = welcome.boot_id;
+        link.leases.welcomed(!new_boot);
         link.credits = welcome.credits;
         link.outstanding = 0;
         turn.act(NetAction::admit(conn));
@@ -289,6 +291,7 @@ impl Client {
         self.servers.end_waiting();
         for link_index in 0..self.servers.links().len() {
             self.stop_recovery(link_index);
+            self.lose_leases(link_index, turn.now.mono);
         }
         for link in self.servers.links_mut() {
             if let Some(conn) = link.conn() {

@@ -1,6 +1,7 @@
 //! Calls under way, and jobs of the client itself: each has a plan, and the requests that the plan
 //! has out.
 
+use crate::grants::JobGrants;
 use crate::plan::{Plan, Target};
 use crate::{Answer, CallId};
 use alloc::collections::VecDeque;
@@ -20,6 +21,8 @@ pub(crate) struct Job {
     pub(crate) has_begun: bool,
     /// Its first request, while a request for attributes to another shard is out.
     pub(crate) first: Option<First>,
+    /// What the replies so far have granted.
+    pub(crate) grants: JobGrants,
 }
 
 /// A job's first request, for a retry.
@@ -31,8 +34,8 @@ pub(crate) struct First {
     pub(crate) retry_count: u8,
 }
 
-/// A call's result, on its way to the frontend.
-pub(crate) type Outcome = (CallId, Result<Answer, Status>);
+/// A call's result and what was granted with it, on their way to the frontend.
+pub(crate) type Outcome = (CallId, Result<Answer, Status>, JobGrants);
 
 /// All jobs of a client lane, and the answers to its calls.
 #[derive(Debug)]
@@ -51,7 +54,8 @@ impl Jobs {
     /// Adds a job without requests.
     pub(crate) fn add(&mut self, call: Option<CallId>, plan: Plan) -> usize {
         let (pending_count, has_begun, first) = (0, false, None);
-        self.slab.insert(Job { call, plan, pending_count, has_begun, first })
+        let grants = JobGrants::default();
+        self.slab.insert(Job { call, plan, pending_count, has_begun, first, grants })
     }
 
     pub(crate) fn get(&self, job_id: usize) -> Option<&Job> {
@@ -86,7 +90,17 @@ impl Jobs {
 
     /// Answers a call.
     pub(crate) fn answer(&mut self, call: CallId, result: Result<Answer, Status>) {
-        self.answers.push_back((call, result));
+        self.answer_granted(call, result, JobGrants::default());
+    }
+
+    /// Answers a call, with what the server granted.
+    pub(crate) fn answer_granted(
+        &mut self,
+        call: CallId,
+        result: Result<Answer, Status>,
+        grants: JobGrants,
+    ) {
+        self.answers.push_back((call, result, grants));
     }
 
     /// Takes the oldest answer.

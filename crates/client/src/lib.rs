@@ -13,6 +13,12 @@
 //!                       while let Some((id, result)) = client.next_answer() { ... }
 //!                       until there was no answer }
 //! ```
+//! A frontend that caches asks for leases ([`Client::with_leases`]) and takes answers together with
+//! what it may cache of them ([`Client::next_granted_answer`]), recalls and drops:
+//!
+//! ```text
+//! settle:        as above; take_drop ─▶ dropped, next_recall ─▶ acknowledge, then client.settle
+//! ```
 //! Invariants: every call is answered once; calls wait while the server is away and do not fail; a
 //! modifying request keeps its slot until its outcome is known (I3, I18).
 #![no_std]
@@ -23,12 +29,14 @@ extern crate alloc;
 mod call;
 mod client;
 mod evict;
+mod grants;
 mod handles;
 mod handshake;
 mod identity;
 mod interrupt;
 mod jobs;
 mod layouts;
+mod leases;
 mod link;
 mod locks;
 mod losses;
@@ -56,5 +64,6 @@ pub use call::{
 };
 pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX};
 pub use handles::handle_lane;
+pub use leases::{Granted, RecallId, RecalledKey};
 pub use refused::Refused;
 pub use report::Report;

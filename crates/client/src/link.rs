@@ -6,6 +6,7 @@
 //!   └─ Pausing◀───────────────┴────────────────┴───────────┘   (at once after Up, else a pause)
 //! ```
 
+use crate::grants::LinkLeases;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, Ticket};
@@ -46,6 +47,7 @@ pub(crate) struct Link {
     pub(crate) recovering: bool,
     /// Goodbye was sent on this connection: anything after it would be a protocol error.
     pub(crate) goodbye_sent: bool,
+    pub(crate) leases: LinkLeases,
     /// Sent before everything else: reopens and relocks.
     pub(crate) urgent: VecDeque<usize>,
     /// Resends, in the order of xids.
@@ -69,6 +71,7 @@ impl Link {
             temporary_refusal: None,
             recovering: false,
             goodbye_sent: false,
+            leases: LinkLeases::new(),
             urgent: VecDeque::new(),
             resends: VecDeque::new(),
             fresh: VecDeque::new(),

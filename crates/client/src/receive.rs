@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use interface::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
     Bytes, Challenge, CommitNotification, Created, DecodeError, FrameKind, Grant, HEADER_BYTES,
-    Header, Map, Op, ProtocolError, Refusal, Replay, Reply, ReplyParts, Route, Rule, Status,
-    Transno, Welcome, Wire, Writer, reply_flag,
+    Header, LeaseGrant, Map, Op, ProtocolError, Refusal, Replay, Reply, ReplyParts, Route, Rule,
+    Status, Transno, Welcome, Wire, Writer, reply_flag,
 };
 
 /// The most redirects of a request from lane to lane before it fails.
@@ -32,6 +32,7 @@ enum ServerFrame {
     Reply(Reply, Span),
     CommitNotification(Span),
     Grant(Grant),
+    Recall(Span),
 }
 
 /// A reply's body, split into message and token.
@@ -40,6 +41,7 @@ struct Parts {
     body: Option<Body>,
     /// The encoded [`wire::Replay`], if the change may still be lost.
     replay: Option<Vec<u8>>,
+    lease: Option<LeaseGrant>,
 }
 
 impl Client {
@@ -76,6 +78,8 @@ impl Client {
                     self.on_grant(grant);
                     Ok(())
                 }
+                Ok(ServerFrame::Recall(body)) => message(turn.arena.get(body))
+                    .and_then(|recall| self.on_recall(link_index, &recall)),
                 Err(protocol_error) => Err(protocol_error),
             };
             if outcome.is_err() {
@@ -120,7 +124,7 @@ impl Client {
         if !due || exchange.op != reply.op || exchange.slot != reply.slot {
             return Err(ProtocolError::Sequence);
         }
-        let Parts { body, replay } = part(turn.arena, reply, span)?;
+        let Parts { body, replay, lease } = part(turn.arena, reply, span)?;
         let wanted = self.jobs.get(exchange.job_id).is_some_and(|job| job.call.is_some());
         let body = claim_bulk(exchange, wanted, body, bulk)?;
         let goes_to = self.servers.link_beside(link_index, reply.lane_hint);
@@ -130,6 +134,7 @@ impl Client {
         let is_stale = reply.status == Status::StaleMap;
         let newer = is_stale.then(|| message::<Map>(turn.arena.get(span))).transpose()?;
         self.give_credit(link_index, reply);
+        self.on_granted(link_index, exchange_id, lease);
         // An error with a transaction number was executed, but its record could not be written.
         if reply.status == Status::Ok && reply.transno > Transno(0) {
             self.remember(turn, (exchange_id, session_index), reply, (body, replay));
@@ -423,26 +428,26 @@ fn claim_bulk(
     Ok(Some(Body::Bytes(Some(found))))
 }
 
-/// Splits the body of a reply into message and token. What is granted ends with the reply.
+/// Splits the body of a reply into message, lease and token.
 fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, ProtocolError> {
-    let ReplyParts { message, lease: _, token } = ReplyParts::split(reply, arena.get(span))?;
+    let ReplyParts { message, lease, token } = ReplyParts::split(reply, arena.get(span))?;
     if reply.status != Status::Ok {
         // A failed request has changed nothing.
         return if token.is_some() {
             Err(ProtocolError::Malformed)
         } else {
-            Ok(Parts { body: None, replay: None })
+            Ok(Parts { body: None, replay: None, lease })
         };
     }
     let span = span.part(0, message.len()).ok_or(ProtocolError::Malformed)?;
     let body = Some(Body::decode(reply.op, message, span)?);
-    let Some(token) = token else { return Ok(Parts { body, replay: None }) };
+    let Some(token) = token else { return Ok(Parts { body, replay: None, lease }) };
     if reply.transno == Transno(0) {
         return Err(ProtocolError::Malformed);
     }
     // The token is signed with the message alone.
     let replay = Replay { reply: Bytes(message), token: Bytes(token) }.to_bytes();
-    Ok(Parts { body, replay: Some(replay) })
+    Ok(Parts { body, replay: Some(replay), lease })
 }
 
 fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {
@@ -464,9 +469,8 @@ fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {
             | FrameKind::RecallAck,
         )
         | Header::Request(_)
-        // Only a client that asks for leases receives recalls.
-        | Header::Recall
         | Header::RecallAck => Err(ProtocolError::Kind),
+        Header::Recall => Ok(ServerFrame::Recall(span()?)),
         Header::CommitNotification => Ok(ServerFrame::CommitNotification(span()?)),
         Header::Grant => message(body).map(ServerFrame::Grant),
         Header::Reply(reply) => Ok(ServerFrame::Reply(reply, span()?)),

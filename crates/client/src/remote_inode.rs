@@ -1,6 +1,7 @@
 //! Replies that name an inode of another shard: the client asks that shard for the attributes.
 
 use crate::client::Client;
+use crate::grants::JobGrants;
 use crate::plan::{Body, NewRequest, Plan, PlanReply, RemoteInode, RemoteRef, Target};
 use wire::{Created, Status, Writer, attr_flag};
 
@@ -47,6 +48,7 @@ impl Client {
         let Some(first) = first else { return self.finish(job_id, Err(Status::Stale)) };
         let body = first.body.clone();
         let request = NewRequest::new(plan, first.op, first.target);
+        job.grants = JobGrants::default();
         self.submit(job_id, request, body);
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct Exchange {
     /// Assigned at the first sending, with the slot (0 for ops that change nothing).
     pub(crate) xid: Option<Xid>,
     pub(crate) slot: u16,
+    /// When it was first sent under its xid.
+    pub(crate) sent_at: Mono,
     /// It was sent more than once under its xid.
     pub(crate) resent: bool,
     /// Replay space reserved for its reply, from the first sending on.

@@ -71,6 +71,7 @@ impl Client {
             link_index: 0,
             xid: None,
             slot: 0,
+            sent_at: Mono(0),
             resent: false,
             promised_bytes: 0,
             wrong_lane_count: 0,
@@ -181,6 +182,10 @@ impl Client {
     }
 
     fn pump(&mut self, turn: &mut Turn<'_>, link_index: usize, conn: ConnId) {
+        self.send_dropped(turn, link_index, conn);
+        if self.must_drop_first(link_index) {
+            return;
+        }
         if self.servers.link(link_index).is_some_and(|link| link.recovering) {
             self.recover(turn, link_index, conn);
         }
@@ -208,6 +213,7 @@ impl Client {
             return;
         };
         let mut flags = if exchange.sync { request_flag::SYNC } else { 0 };
+        flags |= self.leases.flag(exchange.op);
         let xid = match exchange.xid {
             Some(xid) => {
                 flags |= request_flag::RESENT;
@@ -236,6 +242,7 @@ impl Client {
                 }
                 let xid = session.begin(exchange_id);
                 exchange.xid = Some(xid);
+                exchange.sent_at = turn.now.mono;
                 xid
             }
         };

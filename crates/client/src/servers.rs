@@ -32,6 +32,7 @@ pub(crate) struct Server {
     slot_count: u16,
     root_trusted: bool,
     read_only: bool,
+    ids_replaced: bool,
     /// Handles and locks being registered after a restart; while there are any, no other request is
     /// sent to this server.
     registering_count: usize,
@@ -47,6 +48,7 @@ impl Server {
             slot_count: 1,
             root_trusted: false,
             read_only: false,
+            ids_replaced: false,
             registering_count: 0,
         }
     }
@@ -67,6 +69,10 @@ impl Server {
         self.root_trusted
     }
 
+    pub(crate) const fn are_ids_replaced(&self) -> bool {
+        self.ids_replaced
+    }
+
     pub(crate) const fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -84,6 +90,7 @@ impl Server {
         self.slot_count = welcome.slot_count;
         self.root_trusted = welcome.flags & welcome_flag::ROOT_TRUSTED != 0;
         self.read_only = welcome.flags & welcome_flag::READ_ONLY != 0;
+        self.ids_replaced = welcome.flags & welcome_flag::IDS_REPLACED != 0;
         restarted
     }
 }

@@ -9,6 +9,7 @@ mod exactly_once;
 mod harness;
 mod interrupts;
 mod layouts;
+mod leases;
 mod lists;
 mod locks;
 mod parallel;

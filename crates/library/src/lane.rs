@@ -166,6 +166,11 @@ impl ClientLane {
         })
     }
 
+    /// Whether all callers get other ids.
+    pub(crate) fn are_ids_replaced(&self) -> bool {
+        self.frontend.client.are_ids_replaced()
+    }
+
     /// Whether the server trusts this client's root.
     pub(crate) fn is_root_trusted(&self) -> bool {
         self.frontend.client.is_root_trusted()

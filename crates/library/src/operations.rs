@@ -22,6 +22,9 @@ macro_rules! operations {
             /// Whether root acts as root through this export; otherwise the server maps it to nobody.
             is_root_trusted -> bool;
 
+            /// Whether all users act as another one through this export.
+            are_ids_replaced -> bool;
+
             /// Whether the export is read-only.
             is_read_only -> bool;
 

@@ -182,6 +182,10 @@ impl Session {
         drop(self.leave().await);
     }
 
+    pub(crate) fn are_ids_replaced(&self) -> bool {
+        self.lane.borrow().are_ids_replaced()
+    }
+
     pub(crate) fn is_root_trusted(&self) -> bool {
         self.lane.borrow().is_root_trusted()
     }

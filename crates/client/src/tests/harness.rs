@@ -2,7 +2,7 @@
 //! queued until the test answers them.
 
 use super::servers::two_servers;
-use crate::{Answer, Call, CallId, Client, Config};
+use crate::{Answer, Call, CallId, Client, Config, Granted, RecallId, RecalledKey};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -122,6 +122,13 @@ pub(super) struct Harness {
     pub(super) second_boot_id: Option<u64>,
     /// Where each connection was made to.
     pub(super) addresses: Vec<ServerAddress>,
+    /// What was granted with each answer.
+    pub(super) granted: Vec<Granted>,
+    pub(super) recalls: Vec<(RecallId, Vec<RecalledKey>)>,
+    /// How often everything had to be dropped.
+    pub(super) drop_count: usize,
+    /// The acknowledgements: the recalls, and up to which number everything was dropped.
+    pub(super) acknowledged: Vec<(Vec<u64>, u64)>,
     conns: Vec<ServerConn>,
     conn_last: u64,
     inputs: VecDeque<Input>,
@@ -184,6 +191,10 @@ impl Harness {
             answers_recovery: true,
             second_boot_id: None,
             addresses: Vec::new(),
+            granted: Vec::new(),
+            recalls: Vec::new(),
+            drop_count: 0,
+            acknowledged: Vec::new(),
             conns: Vec::new(),
             conn_last: 0,
             inputs: VecDeque::new(),
@@ -406,7 +417,8 @@ impl Harness {
         }
         also(&mut self.client, &mut turn);
         self.client.settle(&mut turn);
-        while let Some((call, result)) = self.client.next_answer() {
+        while let Some((call, result, granted)) = self.client.next_granted_answer(now.mono) {
+            self.granted.push(granted);
             let span = match result {
                 Ok(Answer::Target(span) | Answer::Listing(span) | Answer::Value(span)) => span,
                 _ => Span::default(),
@@ -414,9 +426,17 @@ impl Harness {
             let bytes = turn.arena.get(span).to_vec();
             self.answered.push(CallOutcome { call, result, bytes });
         }
+        self.drop_count += usize::from(self.client.take_drop());
+        self.recalls.extend(core::iter::from_fn(|| self.client.next_recall()));
         for action in actions {
             self.perform(&arena, action);
         }
+    }
+
+    /// The frontend acts between turns.
+    pub(super) fn act(&mut self, act: impl FnOnce(&mut Client)) {
+        self.turn(|client, _| act(client));
+        self.run();
     }
 
     fn perform(&mut self, arena: &Arena, action: Action) {
@@ -529,6 +549,11 @@ impl Harness {
                     root: wire::InodeNo::ROOT,
                 };
                 self.send_handshake(conn, FrameKind::Welcome, &welcome.to_bytes());
+            }
+            Header::RecallAck => {
+                let ack = wire::RecallAck::decode_all(body).unwrap();
+                let numbers = ack.recall_nos.iter().map(|number| number.0).collect();
+                self.acknowledged.push((numbers, ack.dropped_until.0));
             }
             Header::Request(head) if self.answers_recovery && head.op == Op::Resume => {
                 let known = wire::Resume::decode_all(body).unwrap().known_committed;

@@ -1,0 +1,79 @@
+//! What replies have granted: to one job, and over one link.
+
+use alloc::vec::Vec;
+use interface::Mono;
+use wire::{Grants, LeaseNo, Op, RecallNo, lease_flag};
+
+/// One grant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OneGrant {
+    pub(crate) link_index: usize,
+    pub(crate) conn_epoch: u32,
+    pub(crate) lease_no: LeaseNo,
+    pub(crate) until: Mono,
+}
+
+/// What the replies to a job's requests have granted.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct JobGrants {
+    pub(crate) attributes: Option<OneGrant>,
+    pub(crate) name: Option<OneGrant>,
+    pub(crate) new_name: Option<OneGrant>,
+    pub(crate) contents: Option<OneGrant>,
+    pub(crate) entries: Option<OneGrant>,
+}
+
+/// A link's leases.
+#[derive(Debug)]
+pub(crate) struct LinkLeases {
+    /// The highest grant seen, and the highest that was recalled.
+    pub(crate) granted_no: LeaseNo,
+    pub(crate) recalled_no: LeaseNo,
+    /// When the last grant ends.
+    pub(crate) until: Mono,
+    /// The connection was lost while there were leases: the frontend drops everything first.
+    pub(crate) must_drop: bool,
+    /// The server must hear that everything up to this grant was dropped; 0: nothing.
+    pub(crate) dropped_until: LeaseNo,
+    /// Recalls to acknowledge.
+    pub(crate) acknowledged: Vec<RecallNo>,
+}
+
+impl JobGrants {
+    pub(crate) fn add(&mut self, op: Op, granted: u8, grant: OneGrant) {
+        let has = |flag: u8| granted & flag != 0;
+        let fields = [
+            (has(lease_flag::ATTRIBUTES), &mut self.attributes),
+            (has(lease_flag::NAME), &mut self.name),
+            (has(lease_flag::NEW_NAME), &mut self.new_name),
+            (has(lease_flag::CONTENTS), &mut self.contents),
+            (op.row().grants == Grants::Entries, &mut self.entries),
+        ];
+        for (_, field) in fields.into_iter().filter(|(is_granted, _)| *is_granted) {
+            *field = Some(grant);
+        }
+    }
+}
+
+impl LinkLeases {
+    pub(crate) const fn new() -> Self {
+        Self {
+            granted_no: LeaseNo(0),
+            recalled_no: LeaseNo(0),
+            until: Mono(0),
+            must_drop: false,
+            dropped_until: LeaseNo(0),
+            acknowledged: Vec::new(),
+        }
+    }
+
+    /// A Welcome arrived: of the same boot as before, or of another.
+    pub(crate) fn welcomed(&mut self, same_boot: bool) {
+        let must_drop = self.must_drop;
+        let granted_no = if same_boot { self.granted_no } else { LeaseNo(0) };
+        let dropped_until = granted_no;
+        // Replies of before may arrive late.
+        let recalled_no = dropped_until;
+        *self = Self { granted_no, recalled_no, must_drop, dropped_until, ..Self::new() };
+    }
+}

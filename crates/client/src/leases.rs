@@ -1,0 +1,231 @@
+//! Leases: until when a frontend may cache what an answer says, and the recalls that end it.
+//!
+//! A grant counts from the first sending of its request, less a tenth of the term. The client keeps
+//! no table of grants: a recall names what to drop, and the frontend drops it, cached or not. When a
+//! connection is lost, recalls may be lost with it: the frontend drops everything before the client
+//! sends anything else to that lane.
+//!
+//! ```text
+//! reply with a grant ─▶ job ─▶ next_granted_answer: judged then        recall ─▶ next_recall
+//! connection lost ─▶ take_drop ─▶ (frontend drops) ─▶ dropped ─▶ dropped_until ─▶ requests
+//! ```
+//! Invariant: no answer has a grant up to a number that was recalled before the answer was taken, or
+//! of a connection that was lost.
+
+use crate::client::Client;
+use crate::grants::OneGrant;
+use crate::requests::Exchange;
+use crate::{Answer, CallId};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use interface::{ConnId, Mono, NetAction, Turn};
+use wire::{
+    Grants, Header, InodeNo, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError, Recall,
+    RecallAck, RecallNo, Status, Wire as _, Writer, request_flag,
+};
+
+/// What a frontend may cache of an answer, and until when.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Granted {
+    /// The attributes of the answer's inode.
+    pub attributes: Option<Mono>,
+    /// The call's name: what it names, or that it does not exist.
+    pub name: Option<Mono>,
+    /// The new name of a rename.
+    pub new_name: Option<Mono>,
+    /// The contents of the opened file.
+    pub contents: Option<Mono>,
+    /// The entries of a listing that say so.
+    pub entries: Option<Mono>,
+}
+
+/// A recall, for its acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecallId {
+    link_index: usize,
+    conn_epoch: u32,
+    recall_no: RecallNo,
+}
+
+/// What a frontend must drop. Names and attributes of the export's root have [`InodeNo::ROOT`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RecalledKey {
+    /// The attributes of an inode.
+    Attributes(InodeNo),
+    /// A name in a directory, existing or not.
+    Name(InodeNo, Vec<u8>),
+    /// The contents of a file.
+    Contents(InodeNo),
+    /// Everything.
+    All,
+}
+
+/// A client lane's leases.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    /// The frontend caches.
+    asks: bool,
+    recalls: VecDeque<(RecallId, Vec<RecalledKey>)>,
+    drop_wanted: bool,
+}
+
+impl Leases {
+    /// The flag of a request.
+    pub(crate) fn flag(&self, op: Op) -> u16 {
+        let asks = self.asks && op.row().grants != Grants::Nothing;
+        if asks { request_flag::LEASES } else { 0 }
+    }
+}
+
+impl Client {
+    /// The same client, for a frontend that caches: it asks for leases, and the frontend takes
+    /// [`Self::next_granted_answer`], [`Self::next_recall`] and [`Self::take_drop`] in every turn.
+    #[must_use]
+    pub const fn with_leases(mut self) -> Self {
+        self.leases.asks = true;
+        self
+    }
+
+    /// The next answer, and what may be cached of it if that is done in this turn. As
+    /// [`Self::next_answer`] otherwise.
+    pub fn next_granted_answer(
+        &mut self,
+        now: Mono,
+    ) -> Option<(CallId, Result<Answer, Status>, Granted)> {
+        let (call, result, grants) = self.jobs.take_answer()?;
+        let judged = |grant: Option<OneGrant>| {
+            let grant = grant.filter(|grant| grant.until > now)?;
+            let link = self.servers.link(grant.link_index)?;
+            let holds = link.is_up()
+                && link.conn_epoch == grant.conn_epoch
+                && grant.lease_no > link.leases.recalled_no;
+            holds.then_some(grant.until)
+        };
+        let granted = Granted {
+            attributes: judged(grants.attributes),
+            name: judged(grants.name),
+            new_name: judged(grants.new_name),
+            contents: judged(grants.contents),
+            entries: judged(grants.entries),
+        };
+        Some((call, result, granted))
+    }
+
+    /// The next recall: the frontend drops these from all caches, and then calls
+    /// [`Self::acknowledge`].
+    pub fn next_recall(&mut self) -> Option<(RecallId, Vec<RecalledKey>)> {
+        self.leases.recalls.pop_front()
+    }
+
+    /// What a recall named is dropped. It is said at the latest by [`Self::settle`].
+    pub fn acknowledge(&mut self, id: RecallId) {
+        let RecallId { link_index, conn_epoch, recall_no } = id;
+        let link = self.servers.link_mut(link_index);
+        // On another connection everything was dropped.
+        if let Some(link) = link.filter(|link| link.is_up() && link.conn_epoch == conn_epoch) {
+            link.leases.acknowledged.push(recall_no);
+        }
+    }
+
+    /// Whether the frontend must drop everything it has cached, once; then it calls
+    /// [`Self::dropped`]. Until then nothing is sent on some connections.
+    pub const fn take_drop(&mut self) -> bool {
+        core::mem::replace(&mut self.leases.drop_wanted, false)
+    }
+
+    /// Everything that was cached when [`Self::take_drop`] was called is dropped.
+    pub fn dropped(&mut self) {
+        if !self.leases.drop_wanted {
+            for link in self.servers.links_mut() {
+                link.leases.must_drop = false;
+            }
+        }
+    }
+
+    /// A connection was lost.
+    pub(crate) fn lose_leases(&mut self, link_index: usize, now: Mono) {
+        let Some(link) = self.servers.link_mut(link_index) else { return };
+        link.leases.acknowledged.clear();
+        if link.leases.until > now {
+            link.leases.until = Mono(0);
+            link.leases.must_drop = true;
+            self.leases.drop_wanted = true;
+        }
+    }
+
+    /// A reply grants leases.
+    pub(crate) fn on_granted(
+        &mut self,
+        link_index: usize,
+        exchange_id: usize,
+        lease: Option<LeaseGrant>,
+    ) {
+        let Some(lease) = lease.filter(|_| self.leases.asks) else { return };
+        let Some(exchange) = self.requests.get(exchange_id) else { return };
+        let Some(link) = self.servers.link_mut(link_index) else { return };
+        let Exchange { job_id, op, sent_at, .. } = *exchange;
+        let term_ms = u64::from(lease.term_ms);
+        let until = sent_at.after_ms(term_ms - term_ms.div_ceil(10));
+        link.leases.granted_no = link.leases.granted_no.max(lease.lease_no);
+        link.leases.until = link.leases.until.max(until);
+        let (conn_epoch, lease_no) = (link.conn_epoch, lease.lease_no);
+        let grant = OneGrant { link_index, conn_epoch, lease_no, until };
+        if let Some(job) = self.jobs.get_mut(job_id) {
+            job.grants.add(op, lease.granted, grant);
+        }
+    }
+
+    /// Applies a recall.
+    pub(crate) fn on_recall(
+        &mut self,
+        link_index: usize,
+        recall: &Recall<'_>,
+    ) -> Result<(), ProtocolError> {
+        let root = self.identity.root();
+        let asks = self.leases.asks;
+        let link = self.servers.link_mut(link_index).filter(|link| asks && link.is_up());
+        // Only a client that asks for leases receives recalls.
+        let link = link.ok_or(ProtocolError::Kind)?;
+        link.leases.recalled_no = link.leases.recalled_no.max(recall.lease_no_max);
+        let of = |inode| if Some(inode) == root { InodeNo::ROOT } else { inode };
+        let keys = recall.keys.iter().map(|key| match key {
+            LeaseKey::Attributes(inode) => RecalledKey::Attributes(of(inode)),
+            LeaseKey::Name(dir, name) => RecalledKey::Name(of(dir), name.bytes().to_vec()),
+            LeaseKey::Contents(inode) => RecalledKey::Contents(of(inode)),
+            LeaseKey::All => RecalledKey::All,
+        });
+        let id = RecallId { link_index, conn_epoch: link.conn_epoch, recall_no: recall.recall_no };
+        self.leases.recalls.push_back((id, keys.collect()));
+        Ok(())
+    }
+
+    /// Whether a link's connection must wait until the frontend has dropped everything.
+    pub(crate) fn must_drop_first(&self, link_index: usize) -> bool {
+        self.servers.link(link_index).is_some_and(|link| link.leases.must_drop)
+    }
+
+    /// Tells the server what was dropped.
+    pub(crate) fn send_dropped(&mut self, turn: &mut Turn<'_>, link_index: usize, conn: ConnId) {
+        let Some(link) = self.servers.link_mut(link_index) else { return };
+        let leases = &mut link.leases;
+        let mut dropped_until = LeaseNo(0);
+        if !leases.must_drop {
+            core::mem::swap(&mut dropped_until, &mut leases.dropped_until);
+        }
+        let nothing = leases.acknowledged.is_empty() && dropped_until == LeaseNo(0);
+        if nothing || link.goodbye_sent {
+            return;
+        }
+        let mut numbers = Vec::new();
+        let acknowledged = core::mem::take(&mut leases.acknowledged);
+        for recall_no in &acknowledged {
+            recall_no.encode(&mut Writer::new(&mut numbers));
+        }
+        let count = u32::try_from(acknowledged.len()).unwrap_or(u32::MAX);
+        let recall_nos = List::new(count, &numbers);
+        let ack = RecallAck { recall_nos, dropped_until };
+        let frame =
+            turn.arena.write(|out| Header::RecallAck.encode(out, None, |to| to.write(&ack)));
+        turn.act(NetAction::Send { conn, frame, bulk: None });
+    }
+}

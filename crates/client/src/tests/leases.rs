@@ -1,0 +1,245 @@
+//! Leases: what may be cached of an answer, and until when; recalls; lost connections.
+
+use super::harness::{Harness, ReceivedRequest, config};
+use super::{CALLER, FILE, attr};
+use crate::{Answer, Call, Client, Granted, RecalledKey};
+use alloc::vec;
+use alloc::vec::Vec;
+use interface::Mono;
+use wire::{
+    Contents, Entry, Getattr, Glimpse, Glimpsed, Header, InodeNo, LeaseGrant, LeaseKey, LeaseNo,
+    List, Lookup, Name, Op, Recall, RecallNo, Reply, ReplyParts, Status, Wire, Writer, attr_flag,
+    lease_flag, request_flag,
+};
+
+const GETATTR: Call<'static> = Call::Getattr(Getattr { inode: FILE });
+const TERM_MS: u32 = 10_000;
+/// A directory of the same shard.
+const PARENT: InodeNo = InodeNo((2 << 48) | 5);
+
+fn lookup() -> Call<'static> {
+    Call::Lookup(Lookup { caller: CALLER, parent: PARENT, name: Name::new(b"a").unwrap() })
+}
+
+fn harness() -> Harness {
+    let mut harness = Harness::new(1);
+    harness.client = Client::new(config()).with_leases();
+    harness
+}
+
+fn ms(ms: u64) -> Option<Mono> {
+    Some(Mono(ms * 1_000_000))
+}
+
+impl Harness {
+    /// Answers and grants.
+    fn grant(&mut self, request: &ReceivedRequest, message: &[u8], lease_no: u64, granted: u8) {
+        self.grant_with(request, Status::Ok, message, (lease_no, granted));
+    }
+
+    fn grant_with(
+        &mut self,
+        request: &ReceivedRequest,
+        status: Status,
+        message: &[u8],
+        (lease_no, granted): (u64, u8),
+    ) {
+        assert_ne!(request.head.flags & request_flag::LEASES, 0, "the client asks for leases");
+        let lease_no = LeaseNo(lease_no);
+        let lease = Some(LeaseGrant { lease_no, term_ms: TERM_MS, granted });
+        let parts = ReplyParts { message, lease, token: None };
+        let mut body = Vec::new();
+        parts.put(&mut Writer::new(&mut body));
+        let reply = Reply { status, flags: parts.flags(), ..self.reply(request) };
+        self.send(request.conn, reply, &body, None);
+    }
+
+    fn recall(&mut self, request: &ReceivedRequest, (recall_no, max): (u64, u64), key: LeaseKey) {
+        let keys = key.to_bytes();
+        let keys = List::new(1, &keys);
+        let recall = Recall { recall_no: RecallNo(recall_no), lease_no_max: LeaseNo(max), keys };
+        let mut frame = Vec::new();
+        Header::Recall.encode(&mut frame, None, |to| to.write(&recall));
+        self.frame(request.conn, frame, None);
+    }
+
+    fn granted(&mut self) -> Granted {
+        assert_eq!(self.granted.len(), 1);
+        self.granted.remove(0)
+    }
+
+    /// Calls, and answers with a grant of the attributes.
+    fn getattr(&mut self, lease_no: u64) -> ReceivedRequest {
+        self.call(1, GETATTR);
+        let request = self.take();
+        let entry = Entry { attr: attr(FILE, 0) }.to_bytes();
+        self.grant(&request, &entry, lease_no, lease_flag::ATTRIBUTES);
+        assert_eq!(self.outcome(), Ok(Answer::Entry(attr(FILE, 0))));
+        request
+    }
+}
+
+#[test]
+fn a_client_without_leases_asks_for_none() {
+    let mut harness = Harness::new(1);
+    harness.call(1, GETATTR);
+    let request = harness.take();
+    assert_eq!(request.head.flags & request_flag::LEASES, 0);
+    harness.recall(&request, (1, 1), LeaseKey::Attributes(FILE));
+    assert_eq!(harness.client.counters().protocol_error_count, 1, "and takes no recalls");
+}
+
+#[test]
+fn a_lease_counts_from_the_first_sending_less_a_tenth() {
+    let mut harness = harness();
+    harness.call(1, GETATTR);
+    harness.take();
+    harness.wait_ms(1_500);
+    harness.hang_up();
+    let request = harness.take();
+    assert_ne!(request.head.flags & request_flag::RESENT, 0);
+    harness.wait_ms(500);
+    let entry = Entry { attr: attr(FILE, 0) }.to_bytes();
+    harness.grant(&request, &entry, 1, lease_flag::ATTRIBUTES);
+    assert_eq!(harness.granted(), Granted { attributes: ms(10_000), ..Granted::default() });
+
+    harness.call(2, GETATTR);
+    let request = harness.take();
+    harness.wait_ms(9_000);
+    harness.grant(&request, &entry, 2, lease_flag::ATTRIBUTES);
+    assert_eq!(harness.granted(), Granted::default(), "it has expired on the way");
+}
+
+#[test]
+fn an_absent_name_is_granted_with_its_error() {
+    let mut harness = harness();
+    harness.call(1, lookup());
+    let request = harness.take();
+    harness.grant_with(&request, Status::NotFound, &[], (1, lease_flag::NAME));
+    assert_eq!(harness.outcome(), Err(Status::NotFound));
+    assert_eq!(harness.granted(), Granted { name: ms(10_000), ..Granted::default() });
+}
+
+#[test]
+fn what_was_recalled_while_its_plan_went_on_is_not_granted() {
+    for recalled in [false, true] {
+        let mut harness = harness();
+        harness.call(1, lookup());
+        let request = harness.take();
+        let entry = Entry { attr: attr(FILE, attr_flag::SIZE_AT_DATA) }.to_bytes();
+        harness.grant(&request, &entry, 7, lease_flag::NAME | lease_flag::ATTRIBUTES);
+        let glimpse = harness.take();
+        assert_eq!(glimpse.head.op, Op::Glimpse);
+        assert_eq!(glimpse.body, Glimpse { inode: FILE }.to_bytes());
+        if recalled {
+            // The recall is about another key, and yet it may have been this reply's turn.
+            harness.recall(&request, (1, 7), LeaseKey::Attributes(PARENT));
+        }
+        let contents = Contents { size_bytes: 9, allocated_bytes: 512, write_time: None };
+        harness.answer(&glimpse, &Glimpsed { contents }.to_bytes());
+        let until = ms(10_000).filter(|_| !recalled);
+        let granted = Granted { name: until, attributes: until, ..Granted::default() };
+        assert_eq!(harness.granted(), granted);
+    }
+}
+
+#[test]
+fn a_grant_that_arrives_after_its_recall_is_ignored_and_later_ones_are_not() {
+    let mut harness = harness();
+    let first = harness.getattr(5);
+    assert!(harness.granted().attributes.is_some());
+    harness.recall(&first, (3, 9), LeaseKey::Contents(FILE));
+    harness.getattr(9);
+    assert_eq!(harness.granted(), Granted::default());
+    harness.getattr(10);
+    assert!(harness.granted().attributes.is_some());
+}
+
+#[test]
+fn a_recall_is_acknowledged_when_the_frontend_is_done() {
+    let mut harness = harness();
+    let request = harness.getattr(5);
+    harness.recall(&request, (3, 5), LeaseKey::Name(PARENT, Name::new(b"a").unwrap()));
+    harness.recall(&request, (4, 5), LeaseKey::Attributes(InodeNo::ROOT));
+    assert!(harness.acknowledged.is_empty(), "the kernel may still answer from its cache");
+    let recalls = core::mem::take(&mut harness.recalls);
+    let keys: Vec<_> = recalls.iter().flat_map(|(_, keys)| keys.clone()).collect();
+    let name = RecalledKey::Name(PARENT, b"a".to_vec());
+    assert_eq!(keys, [name, RecalledKey::Attributes(InodeNo::ROOT)]);
+    harness.act(|client| recalls.iter().for_each(|(id, _)| client.acknowledge(*id)));
+    assert_eq!(harness.acknowledged, [(vec![3, 4], 0)]);
+}
+
+#[test]
+fn after_a_lost_connection_everything_is_dropped_before_anything_is_sent() {
+    let mut harness = harness();
+    let request = harness.getattr(5);
+    harness.recall(&request, (3, 5), LeaseKey::Attributes(FILE));
+    let lost_recall = harness.recalls.remove(0).0;
+    harness.call(2, GETATTR);
+    harness.hang_up();
+    assert_eq!(harness.drop_count, 1);
+    harness.wait_ms(1_000);
+    assert!(harness.client.is_connected());
+    assert!(harness.requests.is_empty(), "the kernel still has leases of before");
+    assert!(harness.acknowledged.is_empty());
+    harness.act(|client| {
+        client.acknowledge(lost_recall);
+        client.dropped();
+    });
+    assert_eq!(harness.acknowledged, [(vec![], 5)], "the recall was of the lost connection");
+    let resent = harness.take();
+    assert_ne!(resent.head.flags & request_flag::RESENT, 0);
+    harness.granted.clear();
+    let entry = Entry { attr: attr(FILE, 0) }.to_bytes();
+    harness.grant(&resent, &entry, 5, lease_flag::ATTRIBUTES);
+    assert!(harness.outcome().is_ok());
+    assert_eq!(harness.granted(), Granted::default(), "a late reply has what was dropped");
+    harness.getattr(6);
+    assert!(harness.granted().attributes.is_some());
+}
+
+#[test]
+fn a_restarted_server_hears_nothing_before_everything_is_dropped() {
+    let mut harness = harness();
+    harness.getattr(500);
+    harness.call(2, lookup());
+    harness.restart();
+    harness.wait_ms(1_000);
+    assert!(harness.requests.is_empty());
+    harness.act(Client::dropped);
+    assert!(harness.acknowledged.is_empty(), "the numbers of another boot mean nothing");
+    let request = harness.take();
+    let entry = Entry { attr: attr(FILE, 0) }.to_bytes();
+    harness.granted.clear();
+    harness.grant(&request, &entry, 1, lease_flag::NAME);
+    assert!(harness.granted().name.is_some(), "its numbers begin anew");
+}
+
+#[test]
+fn leases_that_have_expired_need_no_drop() {
+    let mut harness = harness();
+    harness.getattr(5);
+    harness.wait_ms(9_000);
+    harness.hang_up();
+    harness.call(2, GETATTR);
+    assert_eq!(harness.drop_count, 0);
+    assert_eq!(harness.requests.len(), 1);
+}
+
+#[test]
+fn an_evicted_client_drops_everything() {
+    let mut harness = harness();
+    harness.getattr(5);
+    harness.call(2, GETATTR);
+    harness.shape.refuse = Some(wire::RefusalReason::Evicted);
+    harness.hang_up();
+    assert_eq!(harness.drop_count, 1);
+    harness.shape.refuse = None;
+    harness.wait_ms(5_000);
+    assert!(harness.requests.is_empty());
+    harness.act(Client::dropped);
+    harness.wait_ms(5_000);
+    harness.call(3, GETATTR);
+    assert_eq!(harness.take().head.op, Op::Getattr);
+}
