@@ -410,8 +410,11 @@ impl Core for NullFs {
             | Event::Store(_)
             | Event::Usage { .. }
             | Event::Secrets(_)
-            | Event::Kernel(KernelEvent::CallerGroups { .. } | KernelEvent::CallerSignals { .. }) =>
-                {}
+            | Event::Kernel(
+                KernelEvent::CallerGroups { .. }
+                | KernelEvent::CallerSignals { .. }
+                | KernelEvent::Notified { .. },
+            ) => {}
         }
     }
 

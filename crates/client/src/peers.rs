@@ -84,6 +84,8 @@ impl Client {
             MountMessage::LocksPresentSeen { inode } => self.on_locks_seen(inode),
             // For the mount.
             MountMessage::Interrupt { .. }
+            | MountMessage::ForgetsNames
+            | MountMessage::Pages { .. }
             | MountMessage::Unmounted
             | MountMessage::Moved { .. } => {}
         }

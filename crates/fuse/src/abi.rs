@@ -87,12 +87,34 @@ opcodes! {
     Statx = 52;
 }
 
+impl Opcode {
+    /// Whether a request is about a name in a directory.
+    pub(crate) const fn is_of_names(self) -> bool {
+        matches!(
+            self,
+            Self::Lookup
+                | Self::Create
+                | Self::Mknod
+                | Self::Mkdir
+                | Self::Symlink
+                | Self::Link
+                | Self::Unlink
+                | Self::Rmdir
+                | Self::Rename
+                | Self::Rename2
+        )
+    }
+}
+
 /// The only supported major version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
 /// The newest minor version that we know.
 pub(crate) const MINOR: u32 = 42;
 /// The oldest supported minor version: 7.31, Linux 5.4.
 pub(crate) const MINOR_MIN: u32 = 31;
+
+/// The minor version from which on the kernel forgets all names at once: Linux 6.16.
+pub(crate) const MINOR_FORGETS_NAMES: u32 = 44;
 
 /// Flags of INIT.
 pub(crate) mod init_flag {
@@ -106,6 +128,7 @@ pub(crate) mod init_flag {
     pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     /// Linux 5.11 and later.
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
@@ -133,10 +156,14 @@ pub(crate) mod setattr_flag {
 
 /// A reply flag of OPEN and CREATE: reads and writes bypass the page cache.
 pub(crate) const FOPEN_DIRECT_IO: u32 = 1 << 0;
+/// A reply flag of OPEN: the pages that the kernel has of the file stay valid.
+pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// Allows parallel writes within a file's size; the server orders them. (Linux 6.2 and later. The
 /// kernel serializes writes that append or extend, within a mount.)
 pub(crate) const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 
+/// A flag of GETATTR: it is about an open file.
+pub(crate) const GETATTR_HANDLE: u32 = 1 << 0;
 /// The WRITE comes from the page cache (a mapping): the flags do not belong to an open file.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// The writer has no right to retain set-id bits.

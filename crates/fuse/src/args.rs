@@ -1,8 +1,9 @@
 //! Decoding a kernel request: header, structs, names. Numbers are in the machine's byte order. A
 //! short request is answered with EINVAL; no request causes a read beyond its end.
 
-use crate::abi::size;
+use crate::abi::{Opcode, size};
 use crate::node::Node;
+use alloc::vec::Vec;
 use wire::{InodeNo, Name, Status};
 
 /// `fuse_in_header`.
@@ -76,6 +77,12 @@ impl<'a> Args<'a> {
         let text = self.bytes(end)?;
         self.skip(1)?;
         Ok(text)
+    }
+
+    /// The old and the new name of a RENAME or RENAME2.
+    pub(crate) fn names_of_rename(mut self, opcode: u32) -> Result<(Vec<u8>, Vec<u8>), Status> {
+        self.skip(if opcode == Opcode::Rename as u32 { 8 } else { 16 })?;
+        Ok((self.text()?.to_vec(), self.text()?.to_vec()))
     }
 
     /// The name of a directory entry. Only NFS servers look up `.` and `..`, which are not

@@ -2,8 +2,8 @@
 //! no side effects; `finish` handles the answers.
 
 use crate::abi::{
-    LK_FLOCK, OPEN_KILL_SET_ID, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE, WRITE_KILL_SET_ID,
-    lock_type, open_flag, setattr_flag,
+    GETATTR_HANDLE, LK_FLOCK, OPEN_KILL_SET_ID, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE,
+    WRITE_KILL_SET_ID, lock_type, open_flag, setattr_flag,
 };
 use crate::args::{Args, Header};
 use crate::handle::FileHandle;
@@ -64,7 +64,7 @@ impl<'a> RequestDecoder<'a> {
         match opcode {
             Opcode::Lookup => self.lookup(),
             Opcode::Forget | Opcode::BatchForget => Ok(Decoded::Silent),
-            Opcode::Getattr => Ok(self.getattr(Continuation::Attr)),
+            Opcode::Getattr => Ok(self.getattr(self.attr_continuation())),
             Opcode::Statx => Ok(self.getattr(Continuation::Statx)),
             Opcode::Setattr => self.setattr(),
             Opcode::Readlink => {
@@ -117,6 +117,15 @@ impl<'a> RequestDecoder<'a> {
         let name = self.args.name()?;
         let request = wire::Lookup { caller: self.caller(), parent: self.header.inode, name };
         Ok(Decoded::Call(Call::Lookup(request), Continuation::Entry))
+    }
+
+    /// `fuse_getattr_in`. A read through the page cache asks first, and names the open file.
+    fn attr_continuation(self) -> Continuation {
+        let mut args = self.args;
+        let handle = args.u32().ok().filter(|flags| flags & GETATTR_HANDLE != 0);
+        let handle = handle.and_then(|_| args.u32().and_then(|_| args.u64()).ok());
+        let is_cached = handle.is_some_and(|handle| FileHandle(handle).is_cached());
+        if is_cached { Continuation::CachedAttr } else { Continuation::Attr }
     }
 
     const fn getattr(self, continuation: Continuation) -> Decoded<'a> {

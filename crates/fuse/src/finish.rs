@@ -4,16 +4,18 @@ use crate::abi::Opcode;
 use crate::args::split;
 use crate::begin::clear_privileges;
 use crate::lane::MountLane;
+use crate::leases::{Validity, Version};
 use crate::listing::{Buffer, put_listing};
 use crate::node::Node;
 use crate::out::{
-    put_attr_out, put_created, put_entry, put_lock, put_open, put_opendir, put_statfs,
-    put_statx_out, put_u64, put_value_size, put_written,
+    put_absent, put_attr_out, put_cached_open, put_created, put_entry, put_lock, put_open,
+    put_opendir, put_statfs, put_statx_out, put_u64, put_value_size, put_written,
 };
 use crate::pending::{Continuation, Progress};
-use client::{Answer, Call, CallId, Resize};
-use interface::{Action, MountMessage, Span, Turn};
-use wire::{Caller, ClearPrivileges, Groups, InodeNo, Listing, Renamed, Status, Wire};
+use alloc::vec::Vec;
+use client::{Answer, Call, CallId, Granted, Resize};
+use interface::{Action, Mono, MountMessage, Span, Turn};
+use wire::{Attr, Caller, ClearPrivileges, Groups, InodeNo, Listing, Renamed, Status, Wire};
 
 /// Not checked: the open handle is the permission.
 const NOBODY: Caller<'_> = Caller { uid: 65_534, gid: 65_534, groups: Groups::Known(&[]) };
@@ -25,7 +27,9 @@ impl MountLane {
         turn: &mut Turn<'_>,
         pending_id: usize,
         result: Result<Answer, Status>,
+        granted: Granted,
     ) {
+        let now = turn.now.mono;
         let Some(pending) = self.pendings.get(pending_id) else {
             self.discard(turn, result);
             return;
@@ -33,6 +37,10 @@ impl MountLane {
         let answer = match result {
             Ok(answer) => answer,
             Err(Status::NeedGroups) => return self.look_up_groups(turn, pending_id),
+            Err(Status::NotFound) if granted.name.is_some() && self.is_lookup(pending_id) => {
+                let name_ns = self.leases.of_name(now, self.node(pending_id), granted.name);
+                return self.reply_absent(turn, pending_id, name_ns);
+            }
             Err(status) => return self.fail(turn, pending_id, pending.continuation, status),
         };
         match (pending.continuation, answer) {
@@ -44,22 +52,42 @@ impl MountLane {
             }
             (Continuation::Renamed { from, to }, Answer::Renamed(renamed)) => {
                 self.move_nodes(turn, (from, to), renamed);
+                if granted.name.is_none() || granted.new_name.is_none() {
+                    let names = self.renamed_names(pending_id, (from, to));
+                    self.forget_renamed(turn, names);
+                }
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
             (Continuation::Entry, Answer::Entry(attr) | Answer::Created { attr, .. }) => {
-                let node = self.moves.node(self.node(pending_id), &attr);
-                self.encode(turn, pending_id, |out| put_entry(out, node, &attr));
+                let parent = self.node(pending_id);
+                let node = self.moves.node(parent, &attr);
+                let validity = self.leases.of_entry(now, (parent, node), &attr, granted);
+                self.encode(turn, pending_id, |out| put_entry(out, node, &attr, validity));
             }
-            (Continuation::Attr, Answer::Entry(attr)) => {
-                self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
+            (Continuation::CachedAttr, Answer::Entry(attr))
+                if self.leases.on
+                    && (granted.attributes.is_none() || !self.leases.has_pages_of(now, &attr)) =>
+            {
+                let version = granted.attributes.map(|_| Version::of(&attr));
+                self.set_pages(turn, attr.inode, version);
+                let shown = self.leases.without_pages(attr);
+                self.encode(turn, pending_id, |out| put_attr_out(out, &shown, 0));
+            }
+            (Continuation::Attr | Continuation::CachedAttr, Answer::Entry(attr)) => {
+                let attributes_ns = self.attributes_ns(now, pending_id, &attr, granted);
+                self.encode(turn, pending_id, |out| put_attr_out(out, &attr, attributes_ns));
             }
             (Continuation::Statx, Answer::Entry(attr)) => {
-                self.encode(turn, pending_id, |out| put_statx_out(out, &attr));
+                let attributes_ns = self.attributes_ns(now, pending_id, &attr, granted);
+                self.encode(turn, pending_id, |out| put_statx_out(out, &attr, attributes_ns));
             }
             (Continuation::Resized { keeps_set_id, rest }, Answer::Entry(attr)) => {
                 match attr.cleared_by_write(keeps_set_id) {
                     ClearPrivileges::Nothing if !rest => {
-                        self.encode(turn, pending_id, |out| put_attr_out(out, &attr));
+                        let attributes_ns = self.attributes_ns(now, pending_id, &attr, granted);
+                        self.encode(turn, pending_id, |out| {
+                            put_attr_out(out, &attr, attributes_ns)
+                        });
                     }
                     clears @ (ClearPrivileges::Nothing
                     | ClearPrivileges::Capability
@@ -79,13 +107,19 @@ impl MountLane {
                     let continuation = Continuation::CreateTruncated { handle, keeps_set_id };
                     self.truncate_created(turn, pending_id, attr.inode, continuation);
                 } else {
-                    self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
+                    let parent = self.node(pending_id);
+                    let node = Node::plain(attr.inode);
+                    let validity = self.leases.of_entry(now, (parent, node), &attr, granted);
+                    self.encode(turn, pending_id, |out| put_created(out, &attr, handle, validity));
                 }
             }
             (Continuation::CreateTruncated { handle, keeps_set_id }, Answer::Entry(attr)) => {
                 match attr.cleared_by_write(keeps_set_id) {
                     ClearPrivileges::Nothing => {
-                        self.encode(turn, pending_id, |out| put_created(out, &attr, handle));
+                        // The answer does not say what was granted for the name.
+                        self.encode(turn, pending_id, |out| {
+                            put_created(out, &attr, handle, Validity::default());
+                        });
                     }
                     clears @ (ClearPrivileges::Capability | ClearPrivileges::All) => {
                         let continuation =
@@ -96,7 +130,17 @@ impl MountLane {
                 }
             }
             (Continuation::Open, Answer::Opened { attr, handle }) => {
-                self.encode(turn, pending_id, |out| put_open(out, &attr, handle));
+                if self.leases.allows_pages(now, attr.inode, granted.contents) {
+                    let is_settled = !attr.is_size_at_data();
+                    let keeps = is_settled && self.leases.has_pages_of(now, &attr);
+                    if !keeps {
+                        let version = is_settled.then(|| Version::of(&attr));
+                        self.set_pages(turn, attr.inode, version);
+                    }
+                    self.encode(turn, pending_id, |out| put_cached_open(out, &attr, handle, keeps));
+                } else {
+                    self.encode(turn, pending_id, |out| put_open(out, &attr, handle));
+                }
             }
             (Continuation::Target, Answer::Target(target)) => {
                 self.reply(turn, pending_id, Status::Ok, target, None);
@@ -105,7 +149,8 @@ impl MountLane {
                 self.reply_value(turn, pending_id, buffer_bytes, value);
             }
             (Continuation::Listing { position, buffer_bytes, plus }, Answer::Listing(listing)) => {
-                self.reply_listing(turn, pending_id, (position, buffer_bytes, plus), listing);
+                let place = (position, buffer_bytes, plus);
+                self.reply_listing(turn, pending_id, place, listing, granted);
             }
             (Continuation::Bytes, Answer::Bytes(bulk)) => {
                 self.reply(turn, pending_id, Status::Ok, Span::default(), bulk);
@@ -177,21 +222,51 @@ impl MountLane {
         let pending = self.pendings.get(pending_id);
         let header = pending.and_then(|pending| split(&pending.request).ok());
         let opcode = header.and_then(|(header, _)| Opcode::from_number(header.opcode));
-        matches!(
-            opcode,
-            Some(
-                Opcode::Lookup
-                    | Opcode::Create
-                    | Opcode::Mknod
-                    | Opcode::Mkdir
-                    | Opcode::Symlink
-                    | Opcode::Link
-                    | Opcode::Unlink
-                    | Opcode::Rmdir
-                    | Opcode::Rename
-                    | Opcode::Rename2
-            )
-        )
+        opcode.is_some_and(Opcode::is_of_names)
+    }
+
+    fn is_lookup(&self, pending_id: usize) -> bool {
+        let pending = self.pendings.get(pending_id);
+        let header = pending.and_then(|pending| split(&pending.request).ok());
+        header.is_some_and(|(header, _)| header.opcode == Opcode::Lookup as u32)
+    }
+
+    /// The kernel drops its pages of a file with this reply; those that it reads from then on are of
+    /// this version, unless the file is changing.
+    fn set_pages(&mut self, turn: &mut Turn<'_>, inode: InodeNo, version: Option<Version>) {
+        self.leases.set_pages(turn.now.mono, inode, version);
+        if let Some(Version { ctime, mtime, size_bytes }) = version {
+            let message = MountMessage::Pages { inode, ctime, mtime, size_bytes };
+            self.send_to_peer_lanes(turn, message);
+        }
+    }
+
+    /// A looked up name does not exist, and the kernel may cache that.
+    fn reply_absent(&mut self, turn: &mut Turn<'_>, pending_id: usize, name_ns: u64) {
+        if name_ns == 0 {
+            return self.reply(turn, pending_id, Status::NotFound, Span::default(), None);
+        }
+        self.encode(turn, pending_id, |out| put_absent(out, name_ns));
+    }
+
+    /// How long the kernel may cache the attributes of the node that a request is about.
+    fn attributes_ns(
+        &mut self,
+        now: Mono,
+        pending_id: usize,
+        attr: &Attr,
+        granted: Granted,
+    ) -> u64 {
+        self.leases.of_attributes(now, self.node(pending_id), attr, granted.attributes)
+    }
+
+    /// The directories of a rename, by their nodes, and the names in them.
+    fn renamed_names(&self, pending_id: usize, nodes: (Node, Node)) -> [(u64, Vec<u8>); 2] {
+        let pending = self.pendings.get(pending_id);
+        let names = pending.and_then(|pending| split(&pending.request).ok());
+        let names = names.and_then(|(header, args)| args.names_of_rename(header.opcode).ok());
+        let (old, new) = names.unwrap_or_default();
+        [(nodes.0.0, old), (nodes.1.0, new)]
     }
 
     /// The node that a request is about.
@@ -302,12 +377,22 @@ impl MountLane {
         pending_id: usize,
         (position, buffer_bytes, plus): (u64, u32, bool),
         listing: Span,
+        granted: Granted,
     ) {
         let node = self.node(pending_id);
         let mut records = core::mem::take(&mut self.records);
         records.clear();
         let end = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
-        let mut buffer = Buffer { out: &mut records, end, plus, node, moves: &self.moves };
+        let mut buffer = Buffer {
+            out: &mut records,
+            end,
+            plus,
+            node,
+            moves: &self.moves,
+            leases: &mut self.leases,
+            now: turn.now.mono,
+            granted_until: granted.entries,
+        };
         let outcome = Listing::decode_all(turn.arena.get(listing))
             .map_err(|_| Status::Io)
             .and_then(|listing| put_listing(&mut buffer, position, &listing));

@@ -3,13 +3,15 @@
 //! the file, and no exchange is needed for files without privileges.
 //!
 //! ```text
-//! bit 63  set-id bits      bit 62  capabilities      below: HandleId
+//! bit 63  set-id bits      bit 62  capabilities      bit 61  cached      below: HandleId
 //! ```
+//! A cached file is read through the kernel's page cache.
 
 use wire::{Attr, ClearPrivileges, HandleId};
 
 const SET_ID: u64 = 1 << 63;
 const CAPABILITY: u64 = 1 << 62;
+const CACHED: u64 = 1 << 61;
 
 /// A file handle as the kernel has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +20,7 @@ pub(crate) struct FileHandle(pub(crate) u64);
 impl FileHandle {
     /// The handle of a file that was opened with these attributes.
     pub(crate) fn new(handle: HandleId, attr: &Attr) -> Self {
-        assert!(handle.0 < CAPABILITY, "the upper bits of a handle are its client lane");
+        assert!(handle.0 < CACHED, "the upper bits of a handle are its client lane");
         let set_id = attr.cleared_by_write(false) == ClearPrivileges::All;
         let capability = attr.cleared_by_write(true) == ClearPrivileges::Capability;
         let bit = |bit: u64, is_set: bool| if is_set { bit } else { 0 };
@@ -26,7 +28,16 @@ impl FileHandle {
     }
 
     pub(crate) const fn id(self) -> HandleId {
-        HandleId(self.0 & !(SET_ID | CAPABILITY))
+        HandleId(self.0 & !(SET_ID | CAPABILITY | CACHED))
+    }
+
+    /// The same handle, of a cached file.
+    pub(crate) const fn cached(self) -> Self {
+        Self(self.0 | CACHED)
+    }
+
+    pub(crate) const fn is_cached(self) -> bool {
+        self.0 & CACHED != 0
     }
 
     /// The privileges that a write through this handle clears.

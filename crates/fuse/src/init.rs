@@ -1,6 +1,8 @@
 //! INIT: the negotiation of protocol version and features.
 
-use crate::abi::{MAJOR, MINOR, MINOR_MIN, TRANSFER_BYTES_MAX, TRANSFER_PAGES_MAX, init_flag};
+use crate::abi::{
+    MAJOR, MINOR, MINOR_FORGETS_NAMES, MINOR_MIN, TRANSFER_BYTES_MAX, TRANSFER_PAGES_MAX, init_flag,
+};
 use crate::args::Args;
 use crate::out::{put_u16, put_u32};
 use alloc::vec::Vec;
@@ -13,8 +15,7 @@ const CONGESTION_COUNT: u16 = 48;
 
 /// The features used if the kernel offers them. AUTO_INVAL_DATA: the page cache of mappings, splice
 /// and sendfile is dropped when the attributes show a change. Left out on purpose:
-/// - WRITEBACK_CACHE, and anything that caches data or names: other mounts' changes would be
-///   missed;
+/// - WRITEBACK_CACHE: the kernel would never again take a file's size and times from the server;
 /// - ATOMIC_O_TRUNC: truncation is a separate request;
 /// - EXPORT_SUPPORT: `.` and `..` are not looked up by name.
 const WANTED: u64 = init_flag::ASYNC_READ
@@ -36,13 +37,18 @@ const WANTED: u64 = init_flag::ASYNC_READ
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Negotiated {
     /// The fields of `fuse_init_out`.
-    Session { max_readahead: u32, flags: u64 },
+    Session {
+        max_readahead: u32,
+        flags: u64,
+        /// The kernel can forget all names at once.
+        forgets_names: bool,
+    },
     /// The kernel offers a later major version: it sends INIT again after a reply with ours.
     OlderMajor,
 }
 
-/// Decodes `fuse_init_in`.
-pub(crate) fn negotiate(mut args: Args<'_>, over_io_uring: bool) -> Result<Negotiated, Status> {
+/// Decodes `fuse_init_in`; `more` are features that this mount wants besides.
+pub(crate) fn negotiate(mut args: Args<'_>, more: u64) -> Result<Negotiated, Status> {
     let major = args.u32()?;
     let minor = args.u32()?;
     if major > MAJOR {
@@ -56,11 +62,9 @@ pub(crate) fn negotiate(mut args: Args<'_>, over_io_uring: bool) -> Result<Negot
     if offered & init_flag::INIT_EXT != 0 {
         offered |= u64::from(args.u32()?) << 32;
     }
-    let mut wanted = WANTED;
-    if over_io_uring {
-        wanted |= init_flag::OVER_IO_URING;
-    }
-    Ok(Negotiated::Session { max_readahead, flags: offered & wanted })
+    let wanted = WANTED | more;
+    let forgets_names = minor >= MINOR_FORGETS_NAMES;
+    Ok(Negotiated::Session { max_readahead, flags: offered & wanted, forgets_names })
 }
 
 /// `fuse_init_out`.
@@ -68,7 +72,7 @@ pub(crate) fn put_init(out: &mut Vec<u8>, negotiated: Negotiated) {
     put_u32(out, MAJOR);
     put_u32(out, MINOR);
     let (max_readahead, flags) = match negotiated {
-        Negotiated::Session { max_readahead, flags } => (max_readahead, flags),
+        Negotiated::Session { max_readahead, flags, .. } => (max_readahead, flags),
         Negotiated::OlderMajor => (0, 0),
     };
     let [low, high] = halves(flags);

@@ -4,14 +4,16 @@
 //! Peer messages carry interrupts and handles across lanes: the kernel may interrupt a request from
 //! another queue, and release a file on another CPU than it opened it.
 
-use crate::abi::Opcode;
+use crate::abi::{Opcode, init_flag};
 use crate::args::split;
 use crate::begin::{Decoded, RequestDecoder};
 use crate::call_ids::{call_id, pending_id};
-use crate::init::{negotiate, put_init};
+use crate::init::{Negotiated, negotiate, put_init};
 use crate::interrupts::Interrupts;
+use crate::leases::{Leases, Version};
 use crate::node::{Moves, Node};
 use crate::pending::{Continuation, PendingRequests, Progress, Wait};
+use crate::recalls::Recalls;
 use alloc::format;
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Client};
@@ -46,6 +48,8 @@ pub struct Config {
     /// The most processes that may wait for locks at a time: each occupies an entry of the kernel's
     /// queue. More are answered with ENOLCK, else unlocks could not get through.
     pub lock_wait_count_max: usize,
+    /// The kernel caches what leases cover, and checks permissions by itself.
+    pub leases: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +84,8 @@ pub struct MountLane {
     pub(crate) pendings: PendingRequests,
     pub(crate) interrupts: Interrupts,
     pub(crate) moves: Moves,
+    pub(crate) leases: Leases,
+    pub(crate) recalls: Recalls,
     state: MountState,
     unmounted: bool,
     /// Abandoned requests whose next call was just made.
@@ -95,10 +101,12 @@ impl MountLane {
     pub fn new(config: Config, client: Client) -> Self {
         Self {
             config,
-            client,
+            client: if config.leases { client.with_leases() } else { client },
             pendings: PendingRequests::default(),
             interrupts: Interrupts::default(),
             moves: Moves::default(),
+            leases: Leases::new(config.leases),
+            recalls: Recalls::default(),
             state: MountState::Serving,
             unmounted: false,
             abandon_again: Vec::new(),
@@ -118,6 +126,11 @@ impl MountLane {
             MountMessage::Interrupt { unique } => self.on_interrupt(turn, unique, false),
             MountMessage::Unmounted => self.on_unmounted(turn, false),
             MountMessage::Moved { node, parent } => self.moves.put(Node(node), Node(parent)),
+            MountMessage::ForgetsNames => self.leases.forgets_names = true,
+            MountMessage::Pages { inode, ctime, mtime, size_bytes } => {
+                let version = Some(Version { ctime, mtime, size_bytes });
+                self.leases.set_pages(turn.now.mono, inode, version);
+            }
             MountMessage::Release { .. }
             | MountMessage::Lost { .. }
             | MountMessage::Evicted { .. }
@@ -235,10 +248,17 @@ impl MountLane {
 
     fn on_init(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get(pending_id) else { return };
-        let negotiated = split(&pending.request)
-            .and_then(|(_, args)| negotiate(args, self.config.over_io_uring));
+        let Config { over_io_uring, leases, .. } = self.config;
+        let uring = if over_io_uring { init_flag::OVER_IO_URING } else { 0 };
+        // A kernel that checks permissions by itself must know the ACLs.
+        let acl = if leases { init_flag::POSIX_ACL } else { 0 };
+        let negotiated = split(&pending.request).and_then(|(_, args)| negotiate(args, uring | acl));
         match negotiated {
             Ok(negotiated) => {
+                if let Negotiated::Session { forgets_names: true, .. } = negotiated {
+                    self.leases.forgets_names = true;
+                    self.send_to_peer_lanes(turn, MountMessage::ForgetsNames);
+                }
                 let payload = turn.arena.write(|out| put_init(out, negotiated));
                 self.reply(turn, pending_id, Status::Ok, payload, None);
             }
@@ -423,6 +443,7 @@ impl MountLane {
             KernelEvent::Unmounted => self.on_unmounted(turn, true),
             KernelEvent::CallerGroups { ticket, groups } => self.on_groups(turn, ticket, groups),
             KernelEvent::CallerSignals { ticket, ends } => self.on_signals(turn, ticket, ends),
+            KernelEvent::Notified { ticket, result } => self.on_notified(turn, ticket, result),
         }
     }
 }
@@ -449,22 +470,24 @@ impl Core for MountLane {
         if self.state == MountState::Stopped {
             return;
         }
+        self.check_recalls(turn);
         loop {
             self.client.settle(turn);
             let mut answered = false;
-            while let Some((call, result)) = self.client.next_answer() {
+            let now = turn.now.mono;
+            while let Some((call, result, granted)) = self.client.next_granted_answer(now) {
                 answered = true;
                 match call {
                     SYNC_CALL => self.on_synced(turn, result),
                     GOODBYE_CALL => self.stop(turn),
-                    _ => self.on_answer(turn, pending_id(call), result),
+                    _ => self.on_answer(turn, pending_id(call), result, granted),
                 }
             }
             if self.state == MountState::Stopped {
                 self.report(turn);
                 return;
             }
-            if !answered {
+            if !self.take_recalls(turn) && !answered {
                 break;
             }
         }
@@ -472,6 +495,7 @@ impl Core for MountLane {
             self.abandon(turn, pending_id);
         }
         self.check_interrupted(turn);
+        self.wake_for_recalls(turn);
         self.log_server_state(turn);
         self.report(turn);
         let before = self.state;

@@ -9,8 +9,8 @@
 //! KernelEvent::Request ─▶ begin: decode ─▶ Client::call ─▶ finish: encode ─▶ KernelAction::Reply
 //! ```
 //! A node id is the inode number, for a directory with a tag (`node`); a file handle is the
-//! [`wire::HandleId`]; all time-outs are 0: the kernel caches no names and attributes, so FORGET
-//! needs no bookkeeping.
+//! [`wire::HandleId`]. The kernel caches what leases cover, and only for their rest (`leases`), so
+//! FORGET needs no bookkeeping.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -26,10 +26,12 @@ mod handle;
 mod init;
 mod interrupts;
 mod lane;
+mod leases;
 mod listing;
 mod node;
 mod out;
 mod pending;
+mod recalls;
 #[cfg(test)]
 mod tests;
 

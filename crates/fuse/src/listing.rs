@@ -7,9 +7,12 @@
 //! [`END_POSITION`]: a read from there returns the end of the directory without asking the server.
 
 use crate::abi::size;
+use crate::leases::{Leases, Validity};
 use crate::node::{Moves, Node};
 use crate::out::{put_entry, put_u32, put_u64};
 use alloc::vec::Vec;
+use client::Granted;
+use interface::Mono;
 use wire::{Attr, FileKind, InodeNo, Listing, Status, attr_flag};
 
 const ALIGN_BYTES: usize = 8;
@@ -37,6 +40,7 @@ struct Entry<'a> {
     /// The position behind this entry.
     position: u64,
     attr: Option<Attr>,
+    granted: bool,
 }
 
 /// A buffer of the kernel that is being filled.
@@ -49,6 +53,10 @@ pub(crate) struct Buffer<'v> {
     /// The directory, and the nodes of moved directories.
     pub(crate) node: Node,
     pub(crate) moves: &'v Moves,
+    pub(crate) leases: &'v mut Leases,
+    pub(crate) now: Mono,
+    /// Until when names and attributes are granted.
+    pub(crate) granted_until: Option<Mono>,
 }
 
 /// Fills `buffer` from `position` on with as many entries as fit.
@@ -65,6 +73,7 @@ pub(crate) fn put_listing(
         name,
         position,
         attr: None,
+        granted: false,
     });
     let found = listing.entries.iter().map(|dirent| Entry {
         inode: dirent.inode,
@@ -72,6 +81,7 @@ pub(crate) fn put_listing(
         name: dirent.name.bytes(),
         position: position_behind(dirent.cookie),
         attr: dirent.attr,
+        granted: dirent.granted,
     });
     let first = usize::try_from(position.min(DOT_COUNT)).unwrap_or(0);
     let mut any = false;
@@ -96,6 +106,12 @@ pub(crate) fn put_listing(
 }
 
 impl Buffer<'_> {
+    fn validity(&mut self, node: Node, attr: &Attr, granted: bool) -> Validity {
+        let until = self.granted_until.filter(|_| granted);
+        let granted = Granted { name: until, attributes: until, ..Granted::default() };
+        self.leases.of_entry(self.now, (self.node, node), attr, granted)
+    }
+
     /// Adds an entry; false when it does not fit.
     fn put(&mut self, entry: &Entry<'_>) -> bool {
         let head_bytes = if self.plus { size::ENTRY_OUT } else { 0 } + size::DIRENT;
@@ -107,7 +123,9 @@ impl Buffer<'_> {
         if self.plus {
             match entry.attr {
                 Some(attr) if attr.flags & attr_flag::SIZE_AT_DATA == 0 => {
-                    put_entry(self.out, self.moves.node(self.node, &attr), &attr);
+                    let node = self.moves.node(self.node, &attr);
+                    let validity = self.validity(node, &attr, entry.granted);
+                    put_entry(self.out, node, &attr, validity);
                 }
                 // Node 0: the kernel takes the name and asks for the attributes itself. Used for
                 // dots and for files whose size is at the data shard.

@@ -1,7 +1,10 @@
 //! Encoding the kernel's structs, in the machine's byte order, with reserved fields 0.
 
-use crate::abi::{FOPEN_DIRECT_IO, FOPEN_PARALLEL_DIRECT_WRITES, lock_type, statx_mask};
+use crate::abi::{
+    FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, lock_type, size, statx_mask,
+};
 use crate::handle::FileHandle;
+use crate::leases::Validity;
 use crate::node::Node;
 use alloc::vec::Vec;
 use wire::{Attr, ByteRange, HandleId, LockRow, LockType, NAME_BYTES_MAX, Space, Timestamp};
@@ -46,29 +49,49 @@ fn put_attr(out: &mut Vec<u8>, attr: &Attr) {
     put_u32(out, 0); // flags
 }
 
-/// `fuse_entry_out`, with time-outs 0.
-pub(crate) fn put_entry(out: &mut Vec<u8>, node: Node, attr: &Attr) {
-    put_u64(out, node.0);
-    put_u64(out, 0); // generation: inode numbers are never reused
-    put_u64(out, 0); // entry_valid
-    put_u64(out, 0); // attr_valid
-    put_u32(out, 0); // entry_valid_nsec
-    put_u32(out, 0); // attr_valid_nsec
+/// `fuse_entry_out`.
+pub(crate) fn put_entry(out: &mut Vec<u8>, node: Node, attr: &Attr, validity: Validity) {
+    put_entry_head(out, node.0, validity);
     put_attr(out, attr);
 }
 
-/// `fuse_attr_out`, with time-outs 0.
-pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr) {
-    put_u64(out, 0); // attr_valid
-    put_u32(out, 0); // attr_valid_nsec
+/// `fuse_entry_out` of a name that does not exist: the kernel caches that.
+pub(crate) fn put_absent(out: &mut Vec<u8>, name_ns: u64) {
+    let start = out.len();
+    put_entry_head(out, 0, Validity { name_ns, attributes_ns: 0 });
+    out.resize(start + size::ENTRY_OUT, 0);
+}
+
+fn put_entry_head(out: &mut Vec<u8>, node: u64, validity: Validity) {
+    let (name_secs, name_nanos) = secs(validity.name_ns);
+    let (attributes_secs, attributes_nanos) = secs(validity.attributes_ns);
+    put_u64(out, node);
+    put_u64(out, 0); // generation: inode numbers are never reused
+    put_u64(out, name_secs); // entry_valid
+    put_u64(out, attributes_secs); // attr_valid
+    put_u32(out, name_nanos); // entry_valid_nsec
+    put_u32(out, attributes_nanos); // attr_valid_nsec
+}
+
+/// Seconds and nanoseconds.
+fn secs(ns: u64) -> (u64, u32) {
+    (ns / 1_000_000_000, u32::try_from(ns % 1_000_000_000).unwrap_or(0))
+}
+
+/// `fuse_attr_out`.
+pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr, attributes_ns: u64) {
+    let (secs, nanos) = secs(attributes_ns);
+    put_u64(out, secs); // attr_valid
+    put_u32(out, nanos); // attr_valid_nsec
     put_u32(out, 0); // dummy
     put_attr(out, attr);
 }
 
-/// `fuse_statx_out`, with time-outs 0.
-pub(crate) fn put_statx_out(out: &mut Vec<u8>, attr: &Attr) {
-    put_u64(out, 0); // attr_valid
-    put_u32(out, 0); // attr_valid_nsec
+/// `fuse_statx_out`.
+pub(crate) fn put_statx_out(out: &mut Vec<u8>, attr: &Attr, attributes_ns: u64) {
+    let (secs, nanos) = secs(attributes_ns);
+    put_u64(out, secs); // attr_valid
+    put_u32(out, nanos); // attr_valid_nsec
     put_u32(out, 0); // flags
     out.extend_from_slice(&[0; 16]); // spare
     put_u32(out, statx_mask::BASIC_STATS | statx_mask::BIRTH);
@@ -93,16 +116,23 @@ pub(crate) fn put_statx_out(out: &mut Vec<u8>, attr: &Attr) {
     out.extend_from_slice(&[0; 8 + 112]); // dev_major, dev_minor, spare
 }
 
-/// `fuse_open_out` of a file.
+/// `fuse_open_out` of a file that is read and written past the page cache.
 pub(crate) fn put_open(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
     put_u64(out, FileHandle::new(handle, attr).0);
     put_u32(out, FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES);
     put_u32(out, 0); // padding
 }
 
+/// `fuse_open_out` of a file that is read through the page cache.
+pub(crate) fn put_cached_open(out: &mut Vec<u8>, attr: &Attr, handle: HandleId, keeps: bool) {
+    put_u64(out, FileHandle::new(handle, attr).cached().0);
+    put_u32(out, if keeps { FOPEN_KEEP_CACHE } else { 0 });
+    put_u32(out, 0); // padding
+}
+
 /// `fuse_entry_out` and `fuse_open_out` of a file.
-pub(crate) fn put_created(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
-    put_entry(out, Node::plain(attr.inode), attr);
+pub(crate) fn put_created(out: &mut Vec<u8>, attr: &Attr, handle: HandleId, validity: Validity) {
+    put_entry(out, Node::plain(attr.inode), attr, validity);
     put_open(out, attr, handle);
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum Continuation {
     Entry,
     /// `fuse_attr_out`.
     Attr,
+    /// The same, of a file that is about to be read through the page cache.
+    CachedAttr,
     /// `fuse_statx_out`.
     Statx,
     /// The size is set; next privileges are cleared, then the other attributes of a SETATTR are

@@ -392,6 +392,40 @@ pub enum KernelAction {
         /// The process (or thread) id.
         pid: u32,
     },
+    /// Mount: make the kernel drop something from its caches. Replies before it are given to the
+    /// kernel first. Answered by [`crate::KernelEvent::Notified`].
+    Notify {
+        /// Returned with the outcome.
+        ticket: Ticket,
+        /// What.
+        notify: KernelNotify,
+    },
+}
+
+/// What the kernel drops from its caches. Nodes are the numbers by which it names inodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelNotify {
+    /// The attributes of a node. Never waits.
+    Attributes {
+        /// Which.
+        node: u64,
+    },
+    /// Every name becomes unknown, existing and absent ones. Never waits. Fails with `EBUSY` while
+    /// something is mounted on a directory of the mount, which this would detach.
+    AllNames,
+    /// A name, existing or absent. Waits until requests that change or list the directory are
+    /// answered.
+    Name {
+        /// The directory.
+        parent: u64,
+        /// The name.
+        name: Span,
+    },
+    /// The attributes and all pages of a node. Waits until READs of it are answered.
+    Contents {
+        /// Which.
+        node: u64,
+    },
 }
 
 from_parts!(Action: Net(NetAction), Peer(PeerAction), Store(StoreAction), Object(ObjectAction), Kernel(KernelAction));

@@ -449,6 +449,13 @@ pub enum KernelEvent {
         /// It is being killed, has a signal pending that ends it, or has ended.
         ends: bool,
     },
+    /// Mount: the outcome of [`crate::KernelAction::Notify`].
+    Notified {
+        /// Of the action.
+        ticket: Ticket,
+        /// `ENOENT`: the kernel has no such thing.
+        result: Result<(), Errno>,
+    },
 }
 
 from_parts!(Event: Net(NetEvent), Peer(PeerEvent), Store(StoreEvent), Object(ObjectEvent), Kernel(KernelEvent));

@@ -36,8 +36,8 @@ mod shares;
 mod time;
 
 pub use action::{
-    Action, KernelAction, LogLevel, NetAction, ObjectAction, PeerAction, Process, ProtocolPoint,
-    StoreAction,
+    Action, KernelAction, KernelNotify, LogLevel, NetAction, ObjectAction, PeerAction, Process,
+    ProtocolPoint, StoreAction,
 };
 pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, ContentsMac, NO_MAC, Object, mac_of};

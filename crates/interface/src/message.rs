@@ -1,6 +1,6 @@
 //! Messages between the lanes of one mount or client.
 
-use wire::{HandleId, InodeNo, SetLock, Status};
+use wire::{HandleId, InodeNo, SetLock, Status, Timestamp};
 
 /// A client lane's request to the peer lane that manages a file's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +40,19 @@ pub enum MountMessage {
         node: u64,
         /// Its parent now.
         parent: u64,
+    },
+    /// Mount: the kernel can forget all names at once, as INIT has shown.
+    ForgetsNames,
+    /// Mount: the pages that the kernel has of a file are of this version.
+    Pages {
+        /// The file.
+        inode: InodeNo,
+        /// Time of the last change.
+        ctime: Timestamp,
+        /// Time of the last change of contents.
+        mtime: Timestamp,
+        /// Size in bytes.
+        size_bytes: u64,
     },
     /// Mount: the file system was unmounted; end.
     Unmounted,

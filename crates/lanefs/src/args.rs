@@ -16,6 +16,7 @@ mod find;
 mod find_kind;
 mod generated_docs;
 mod inspect;
+mod leases;
 mod line;
 mod log;
 mod pin;
@@ -46,6 +47,7 @@ pub(crate) use find::Find;
 pub(crate) use find_kind::FindKind;
 pub(crate) use generated_docs::{Completions, Man};
 pub(crate) use inspect::{Inspect, InspectWhat};
+pub(crate) use leases::{Leases, LeasesArg};
 pub(crate) use line::parse;
 pub(crate) use log::LogArg;
 pub(crate) use pin::{Pin, PinArg};
@@ -467,7 +469,7 @@ pub(crate) struct Mount {
     /// Options of the mount as mount(8) has them, with commas between them: those that every file system has
     /// (ro, noexec, nosymfollow, noatime, suid, dev, ... and their opposites), remount for other flags of what is
     /// mounted already, allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE,
-    /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME
+    /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Which export to mount [default: the one that is called default; unless `lanefs export` made it
@@ -494,6 +496,8 @@ pub(crate) struct Mount {
     pub(crate) driver: DriverArg,
     #[command(flatten)]
     pub(crate) pin: PinArg,
+    #[command(flatten)]
+    pub(crate) leases: LeasesArg,
     #[command(flatten)]
     pub(crate) log: LogArg,
     /// Read options from this file, under the same names; the command line wins [default:

@@ -10,7 +10,7 @@ mod remount;
 
 pub(crate) use by_type::{is_by_type, run as run_by_type};
 
-use crate::args::{self, Pin};
+use crate::args::{self, Leases, Pin};
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, ProcessEvent, count_text};
 use crate::login::Login;
@@ -146,6 +146,10 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         // The kernel says so, too, and asks for nothing that would be refused.
         options.flags |= MountFlags::RDONLY;
     }
+    if options.leases == Leases::On && !may_cache(&volume, &options) {
+        info!("the export replaces ids, so the kernel cannot check permissions: --leases off");
+        options.leases = Leases::Off;
+    }
     drop(volume);
     let cores = lanes::cores(options.lanes)?;
     let client = args.client.map_or_else(|| library::random().map(ClientUuid), Ok)?;
@@ -168,6 +172,13 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     })
 }
 
+/// Whether the kernel may cache: it then checks permissions by itself, with the ids of this host. An
+/// export where only root is another user matters only where root may use the mount.
+fn may_cache(volume: &Volume, options: &Options) -> bool {
+    let root_may = options.allow_other || rustix::process::geteuid().is_root();
+    !volume.are_ids_replaced() && (volume.is_root_trusted() || !root_may)
+}
+
 fn check_dir(dir: &Path) -> Result<()> {
     let shown = dir.display();
     if let Some(mounted) = mounts::at(dir)? {
@@ -185,6 +196,7 @@ fn mount(plan: &Plan) -> Result<OwnedFd> {
     let options = MountOptions {
         source: plan.source.clone(),
         allow_other: plan.options.allow_other,
+        default_permissions: plan.options.leases == Leases::On,
         flags: plan.options.flags,
     };
     ring::mount(&plan.dir, &options).map_err(|error| {
@@ -203,7 +215,7 @@ fn serve(
     events: &Receiver<ProcessEvent>,
     args: &args::Mount,
 ) -> Result<()> {
-    let stoppers = start(plan, device, sender)?;
+    let stoppers = start(plan, (device, mount.device_number()), sender)?;
     let mut running_count = stoppers.len();
     if lanes::wait_until_ready(events, running_count)? {
         bail!("asked to end before all lanes were ready");
@@ -250,15 +262,23 @@ fn serve(
     Ok(())
 }
 
-fn start(plan: &Plan, device: OwnedFd, sender: &Sender<ProcessEvent>) -> Result<Vec<Stopper>> {
+fn start(
+    plan: &Plan,
+    (device, device_number): (OwnedFd, Option<&str>),
+    sender: &Sender<ProcessEvent>,
+) -> Result<Vec<Stopper>> {
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let depth = KernelChannel::QUEUE_DEPTH;
-    let channels = KernelChannel::share(device, plan.transport, &plan.cores, depth)?;
+    let mut channels = KernelChannel::share(device, plan.transport, &plan.cores, depth)?;
+    for channel in &mut channels {
+        device_number.into_iter().for_each(|number| channel.set_device_number(number));
+    }
     let lane_count = u16::try_from(plan.cores.len())?;
     let mailboxes = Mesh::mailboxes(lane_count)?;
     let stoppers = mailboxes.iter().map(ring::Mailbox::stopper).collect();
     let client = plan.client;
     let over_io_uring = plan.transport == ring::Transport::Uring;
+    let leases = plan.options.leases == Leases::On;
     // A lock request that waits occupies a place of a queue; some places are reserved for unlocks.
     let places = usize::from(depth).saturating_sub(QUEUE_PLACES_LEFT);
     let lock_wait_count_max = if over_io_uring { places } else { usize::MAX };
@@ -299,7 +319,7 @@ fn start(plan: &Plan, device: OwnedFd, sender: &Sender<ProcessEvent>) -> Result<
             if let Some(secret_file) = secret_file {
                 ring_config.read_secrets = Some(Arc::new(move || secret::read_again(&secret_file)));
             }
-            let fuse_config = fuse::Config { over_io_uring, lock_wait_count_max };
+            let fuse_config = fuse::Config { over_io_uring, lock_wait_count_max, leases };
             Ok((ring_config, fuse::MountLane::new(fuse_config, Client::new(config))))
         })?;
     }

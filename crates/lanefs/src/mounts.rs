@@ -62,6 +62,11 @@ impl Served {
         &self.dir
     }
 
+    /// Its `MAJOR:MINOR`.
+    pub(crate) fn device_number(&self) -> Option<&str> {
+        self.mounted.as_ref().map(|mounted| mounted.device.as_str())
+    }
+
     /// Whether it is mounted there.
     pub(crate) fn is_there(&self) -> Result<bool> {
         // A number is given again when its mount is no more.

@@ -22,6 +22,13 @@ pub(crate) const COMMAND_REGISTER: u32 = 1;
 /// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
 pub(crate) const COMMAND_COMMIT_AND_FETCH: u32 = 2;
 
+/// `FUSE_NOTIFY_INVAL_INODE`.
+pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+/// `FUSE_NOTIFY_INVAL_ENTRY`.
+pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
+/// `FUSE_NOTIFY_INC_EPOCH`, Linux 6.16 and later.
+pub(crate) const NOTIFY_INC_EPOCH: i32 = 8;
+
 /// Bytes of `struct fuse_in_header`.
 pub(crate) const IN_HEADER_BYTES: usize = 40;
 /// Bytes of `struct fuse_out_header`.

@@ -5,11 +5,14 @@
 //! data stay in place until then.
 
 use crate::abi::IOC_CLONE;
-use crate::driver::DriverKind;
+use crate::driver::{DriverKind, Wait};
 use crate::io_context::IoContext;
 use crate::kernel_classic::Classic;
 use crate::kernel_queue::Queues;
-use interface::{Bulk, Event, KernelEvent, KernelSlot, LogLevel, Span};
+use crate::mailbox::Waker;
+use crate::mount_table::MountsBelow;
+use crate::notify::Notifier;
+use interface::{Bulk, Event, KernelEvent, KernelNotify, KernelSlot, LogLevel, Span, Ticket};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io;
@@ -50,6 +53,8 @@ pub struct KernelChannel {
     pub(crate) cores: Vec<u16>,
     /// Entries per queue.
     pub(crate) queue_depth: u16,
+    /// `MAJOR:MINOR` of the mount, if known.
+    pub(crate) device_number: Option<String>,
 }
 
 impl KernelChannel {
@@ -87,8 +92,14 @@ impl KernelChannel {
                 is_first: lane == 0,
                 cores: std::mem::take(&mut cores[lane]),
                 queue_depth,
+                device_number: None,
             })
             .collect())
+    }
+
+    /// The mount's `MAJOR:MINOR`, by which mounts on its directories are found.
+    pub fn set_device_number(&mut self, device_number: &str) {
+        self.device_number = Some(device_number.to_owned());
     }
 
     /// Queues per core require the io_uring driver.
@@ -132,21 +143,27 @@ fn spread(lane_cores: &[u16], possible_cores: &[u16]) -> Vec<Vec<u16>> {
 pub(crate) struct Kernel {
     classic: Option<Classic>,
     queues: Option<Queues>,
+    notifier: Notifier,
+    /// Replies may not have been submitted yet.
+    unsubmitted: bool,
     ended: bool,
     /// The reply to INIT was sent: peer lanes must register their queues.
     pub(crate) opened: bool,
 }
 
 impl Kernel {
-    pub(crate) fn new(channel: KernelChannel) -> io::Result<Self> {
-        let KernelChannel { device, transport, is_first, cores, queue_depth } = channel;
+    pub(crate) fn new(channel: KernelChannel, waker: Waker) -> io::Result<Self> {
+        let KernelChannel { device, transport, is_first, cores, queue_depth, device_number } =
+            channel;
+        let below = MountsBelow::of(device_number)?;
+        let notifier = Notifier::new(device.try_clone()?, waker, below);
         let queues = match transport {
             Transport::Classic => None,
             Transport::Uring => Some(Queues::new(device.try_clone()?, cores, queue_depth)),
         };
         let serves_device = is_first || transport == Transport::Classic;
         let classic = serves_device.then(|| Classic::new(device));
-        Ok(Self { classic, queues, ended: false, opened: false })
+        Ok(Self { classic, queues, notifier, unsubmitted: false, ended: false, opened: false })
     }
 
     /// Registers this lane's queues, after the kernel has agreed to them in INIT.
@@ -222,10 +239,10 @@ impl Kernel {
     /// entered next: what must come after them enters it first.
     pub(crate) fn reply(&mut self, answer: Answer, io: &mut IoContext) {
         let KernelSlot(slot) = answer.slot;
+        self.unsubmitted = true;
         if slot & QUEUE_SLOT != 0 {
             let Some(queues) = &mut self.queues else { panic!("slot {slot} is of no queue") };
             queues.reply(slot & !QUEUE_SLOT, answer, io);
-            // Not submitted yet, see above.
             return;
         }
         let Some(classic) = &mut self.classic else { panic!("slot {slot} is of no device") };
@@ -241,6 +258,21 @@ impl Kernel {
     pub(crate) fn waits_for_memory(&self) -> bool {
         self.classic.as_ref().is_some_and(Classic::is_starved)
             || self.queues.as_ref().is_some_and(Queues::is_late)
+    }
+
+    /// Begins a notify. The kernel gets the replies before it first.
+    pub(crate) fn notify(&mut self, ticket: Ticket, notify: KernelNotify, io: &mut IoContext) {
+        if std::mem::take(&mut self.unsubmitted) && io.driver.enter(Wait::No).is_err() {
+            // The lane fails with the same error when it enters next.
+            self.unsubmitted = true;
+            return;
+        }
+        self.notifier.begin(ticket, notify, io);
+    }
+
+    /// Outcomes of notifies that threads have written.
+    pub(crate) fn read_notified(&self, io: &mut IoContext) {
+        self.notifier.read_outcomes(io);
     }
 
     /// Sends replies that waited until their entry's data were released.

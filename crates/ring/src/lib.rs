@@ -48,6 +48,7 @@ mod mount_options;
 mod mount_table;
 mod mount_tool;
 mod named_buffers;
+mod notify;
 mod number;
 mod objects;
 mod path;

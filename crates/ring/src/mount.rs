@@ -30,11 +30,12 @@ pub fn mount(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
         Err(errno) => return Err(explain(errno.into(), "/dev/fuse cannot be opened")),
     };
     let data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},max_read={KERNEL_DATA_BYTES_MAX}{}",
+        "fd={},rootmode=40000,user_id={},group_id={},max_read={KERNEL_DATA_BYTES_MAX}{}{}",
         device.as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
         if options.allow_other { ",allow_other" } else { "" },
+        if options.default_permissions { ",default_permissions" } else { "" },
     );
     let data = CString::new(data)?;
     let (source, flags) = (options.source.as_str(), options.flags);

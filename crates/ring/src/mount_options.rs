@@ -9,6 +9,8 @@ pub struct MountOptions {
     pub source: String,
     /// Users other than the mounting one may access it.
     pub allow_other: bool,
+    /// The kernel checks permissions by itself.
+    pub default_permissions: bool,
     /// Flags that the kernel implements, such as `RDONLY`. Only root may leave out `NOSUID` and
     /// `NODEV`.
     pub flags: MountFlags,
@@ -17,7 +19,7 @@ pub struct MountOptions {
 impl Default for MountOptions {
     fn default() -> Self {
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        Self { source: String::new(), allow_other: false, flags }
+        Self { source: String::new(), allow_other: false, default_permissions: false, flags }
     }
 }
 

@@ -4,8 +4,10 @@
 //! bytes, because one mount point that is not UTF-8 must not hide the others.
 
 use crate::mount_options::FS_TYPE;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
@@ -56,6 +58,57 @@ fn parse(line: &[u8]) -> Option<Mounted> {
         fs_type: text(fs_type).into_owned(),
         options: [text(of_mount), text(of_fs)].join(","),
     })
+}
+
+/// Whether anything is mounted on directories of one mount, as far as this process sees.
+pub(crate) struct MountsBelow {
+    /// The table, and the mount's `MAJOR:MINOR`.
+    table: Option<(File, String)>,
+    any: bool,
+}
+
+impl MountsBelow {
+    /// Of the mount with this `MAJOR:MINOR`; without it there are none.
+    pub(crate) fn of(device_number: Option<String>) -> io::Result<Self> {
+        let Some(device_number) = device_number else {
+            return Ok(Self { table: None, any: false });
+        };
+        let table = Some((File::open("/proc/self/mountinfo")?, device_number));
+        let mut below = Self { table, any: false };
+        below.read()?;
+        Ok(below)
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let Some((table, device_number)) = &mut self.table else { return Ok(()) };
+        let mut text = Vec::new();
+        table.rewind()?;
+        table.read_to_end(&mut text)?;
+        self.any = has_mounts_below(&text, device_number.as_bytes());
+        Ok(())
+    }
+
+    /// Whether there are any now. The table is read again only when it has changed.
+    pub(crate) fn is_any(&mut self) -> bool {
+        let Some((table, _)) = &self.table else { return false };
+        let mut polled = [PollFd::new(table, PollFlags::PRI)];
+        let changed = poll(&mut polled, Some(&Timespec::default())).map(|count| count > 0);
+        if changed != Ok(false) && self.read().is_err() {
+            return true; // Unknown: nothing is detached.
+        }
+        self.any
+    }
+}
+
+fn has_mounts_below(table: &[u8], device_number: &[u8]) -> bool {
+    let mounts = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        Some((fields.next()?, fields.next()?, fields.next()?))
+    });
+    let mounts: Vec<_> = mounts.collect();
+    let ours = mounts.iter().filter(|(_, _, device)| *device == device_number);
+    let ours: Vec<&[u8]> = ours.map(|(id, _, _)| *id).collect();
+    mounts.iter().any(|(_, parent, _)| ours.contains(parent))
 }
 
 /// A path of a table in `/proc`: space, tab, newline and backslash stand there as `\` and three
@@ -112,6 +165,19 @@ mod tests {
         let table = mount_table(None).unwrap();
         assert!(point(&table, "/") && !point(&table, "/proc/self"));
         assert!(point(&mount_table(Some(std::process::id())).unwrap(), "/"));
+    }
+
+    #[test]
+    fn a_mount_on_a_directory_of_another_is_found() {
+        let ours = b"36 35 0:98 / /mnt rw - fuse.lanefs host rw\n\
+            37 35 0:99 / /mnt2 rw - fuse.lanefs host rw\n";
+        assert!(!has_mounts_below(ours, b"0:98"));
+        let mut bound = ours.to_vec();
+        bound.extend(b"38 36 8:1 /srv /mnt/a rw - ext4 /dev/sda1 rw\n");
+        assert!(has_mounts_below(&bound, b"0:98"));
+        assert!(!has_mounts_below(&bound, b"0:99"));
+        let mut below = MountsBelow::of(Some("0:0".to_owned())).unwrap();
+        assert!(!below.is_any());
     }
 
     #[test]

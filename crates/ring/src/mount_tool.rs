@@ -112,6 +112,9 @@ fn settings(options: &MountOptions) -> String {
     if options.allow_other {
         settings.push_str(",allow_other");
     }
+    if options.default_permissions {
+        settings.push_str(",default_permissions");
+    }
     settings
 }
 
@@ -203,9 +206,9 @@ mod tests {
     fn options_are_formatted_for_the_tool() {
         let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
         let source = r"lanefs://a,b\c".to_owned();
-        let settings = settings(&MountOptions { source, allow_other: true, flags });
-        let wanted =
-            r"fsname=lanefs://a\,b\\c,subtype=lanefs,max_read=1048576,ro,nosuid,noexec,allow_other";
+        let settings =
+            settings(&MountOptions { source, allow_other: true, default_permissions: true, flags });
+        let wanted = r"fsname=lanefs://a\,b\\c,subtype=lanefs,max_read=1048576,ro,nosuid,noexec,allow_other,default_permissions";
         assert_eq!(settings, wanted);
     }
 

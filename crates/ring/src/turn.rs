@@ -151,6 +151,7 @@ impl Ring {
         let copies = config.checksum_reads || config.kernel.is_some();
         let uses_file_ranges = !copies && config.engine.is_driver() && !config.direct;
         let sink = config.discards_bulk.then(|| io.pool.pin(BULK_BYTES_MAX as usize));
+        let kernel = config.kernel.map(|channel| Kernel::new(channel, mailbox.waker()));
         let parts = Parts {
             conns: Conns::new(config.limits, config.server, (seals, sink), config.contents_key),
             listener: config.listener.map(Listener::new),
@@ -159,7 +160,7 @@ impl Ring {
                 let names = config.names_follow_files;
                 Objects::new(dir, open_count_max, (uses_file_ranges, config.direct), names)
             }),
-            kernel: config.kernel.map(Kernel::new).transpose()?,
+            kernel: kernel.transpose()?,
             mailbox,
             wakeup_read: WakeupRead { armed: false, count: Box::new([0; 8]) },
             clock,
@@ -334,6 +335,9 @@ impl Parts {
         if self.mailbox.take_notified() {
             self.read_row_replies();
             self.read_inspected();
+            if let Some(kernel) = &self.kernel {
+                kernel.read_notified(&mut self.io);
+            }
             self.take_secrets();
         }
         if self.alarms.ring(self.io.now.mono) || self.life == LaneState::New {

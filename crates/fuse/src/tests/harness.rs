@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use client::Client;
 use interface::{
     Action, Arena, BufId, Bulk, CloseReason, ConnId, Core, Errno, Event, KernelAction, KernelEvent,
-    KernelSlot, LogLevel, Mono, MountMessage, NetAction, NetEvent, Now, PeerAction, PeerEvent,
-    Process, Ticket, Turn,
+    KernelNotify, KernelSlot, LogLevel, Mono, MountMessage, NetAction, NetEvent, Now, PeerAction,
+    PeerEvent, Process, Ticket, Turn,
 };
 use wire::{
     Challenge, ClientUuid, FrameKind, FsUuid, Header, Hello, InodeNo, LaneId, Map, Op, PLAIN,
@@ -34,6 +34,15 @@ pub(super) struct KernelReply {
     pub(super) status: Status,
     pub(super) payload: Vec<u8>,
     pub(super) bulk: Option<Bulk>,
+}
+
+/// What the kernel was made to drop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Dropped {
+    Attributes(u64),
+    AllNames,
+    Name(u64, Vec<u8>),
+    Contents(u64),
 }
 
 enum Input {
@@ -62,6 +71,12 @@ pub(super) struct Harness {
     /// Goodbyes are answered automatically.
     pub(super) goodbye_count: u32,
     pub(super) now_ms: u64,
+    /// Notifies, without outcomes.
+    pub(super) notifies: VecDeque<(Ticket, Dropped)>,
+    /// How many replies the kernel had before each.
+    pub(super) replies_before: Vec<usize>,
+    /// The acknowledged recalls, and what was dropped until.
+    pub(super) acknowledged: Vec<(Vec<u64>, u64)>,
     map: Map,
     conn_last: u64,
     conns: Vec<ConnId>,
@@ -108,6 +123,17 @@ pub(super) fn u64s(numbers: &[u64]) -> Vec<u8> {
 
 impl Harness {
     pub(super) fn new() -> Self {
+        Self::with(false)
+    }
+
+    /// A mount that caches, with a kernel that can forget all names.
+    pub(super) fn with_leases() -> Self {
+        let mut harness = Self::with(true);
+        harness.lane.leases.forgets_names = true;
+        harness
+    }
+
+    fn with(leases: bool) -> Self {
         let client = client::Config {
             client: ClientUuid([1; 16]),
             lane: LaneId(0),
@@ -125,7 +151,7 @@ impl Harness {
             replay_bytes_max: client::REPLAY_BYTES_MAX,
             rules: wire::Rules::default(),
         };
-        let config = Config { over_io_uring: false, lock_wait_count_max: usize::MAX };
+        let config = Config { over_io_uring: false, lock_wait_count_max: usize::MAX, leases };
         Self {
             lane: MountLane::new(config, Client::new(client)),
             listening: true,
@@ -141,6 +167,9 @@ impl Harness {
             stopped_count: 0,
             goodbye_count: 0,
             now_ms: 1_000,
+            notifies: VecDeque::new(),
+            replies_before: Vec::new(),
+            acknowledged: Vec::new(),
             map: Map::single_server(1, ShardCounts { meta: 8, data: 8 }, Term(1)),
             conn_last: 0,
             conns: Vec::new(),
@@ -227,6 +256,70 @@ impl Harness {
     ) {
         self.frame(received, Reply { status, ..reply(received) }, body, bulk);
         self.run();
+    }
+
+    /// Answers and grants leases for ten seconds.
+    pub(super) fn grant_leases(
+        &mut self,
+        received: &ReceivedRequest,
+        result: Result<&[u8], Status>,
+        (lease_no, granted): (u64, u8),
+    ) {
+        self.granting_frame(received, result, (lease_no, granted));
+        self.run();
+    }
+
+    pub(super) fn granting_frame(
+        &mut self,
+        received: &ReceivedRequest,
+        result: Result<&[u8], Status>,
+        (lease_no, granted): (u64, u8),
+    ) {
+        let (lease_no, term_ms) = (wire::LeaseNo(lease_no), 10_000);
+        let lease = Some(wire::LeaseGrant { lease_no, term_ms, granted });
+        let message = result.unwrap_or_default();
+        let parts = wire::ReplyParts { message, lease, token: None };
+        let mut body = Vec::new();
+        parts.put(&mut Writer::new(&mut body));
+        let status = result.err().unwrap_or(Status::Ok);
+        let reply = Reply { status, flags: parts.flags(), ..reply(received) };
+        self.frame(received, reply, &body, None);
+    }
+
+    /// The server recalls leases granted so far.
+    pub(super) fn recall(
+        &mut self,
+        received: &ReceivedRequest,
+        recall_no: u64,
+        keys: &[wire::LeaseKey<'_>],
+    ) {
+        let count = u32::try_from(keys.len()).unwrap();
+        let keys: Vec<u8> = keys.iter().flat_map(|key| key.to_bytes()).collect();
+        let keys = wire::List::new(count, &keys);
+        let (recall_no, lease_no_max) = (wire::RecallNo(recall_no), wire::LeaseNo(100));
+        let recall = wire::Recall { recall_no, lease_no_max, keys };
+        let mut frame = Vec::new();
+        Header::Recall.encode(&mut frame, None, |to| to.write(&recall));
+        self.inputs.push_back(Input::Frame(received.conn, frame, None));
+        self.run();
+    }
+
+    /// Takes what the kernel was made to drop.
+    pub(super) fn dropped(&self) -> Vec<Dropped> {
+        self.notifies.iter().map(|(_, dropped)| dropped.clone()).collect()
+    }
+
+    /// The oldest notify has this outcome.
+    pub(super) fn notified(&mut self, result: Result<(), Errno>) {
+        let (ticket, _) = self.notifies.pop_front().expect("a notify was begun");
+        self.event(Event::Kernel(KernelEvent::Notified { ticket, result }));
+    }
+
+    /// All notifies have ended.
+    pub(super) fn all_notified(&mut self) {
+        while !self.notifies.is_empty() {
+            self.notified(Ok(()));
+        }
     }
 
     /// Answers with a change that is not durable.
@@ -339,6 +432,18 @@ impl Harness {
                     Event::Kernel(KernelEvent::CallerSignals { ticket, ends: self.caller_ends });
                 self.inputs.push_back(Input::Event(event));
             }
+            Action::Kernel(KernelAction::Notify { ticket, notify }) => {
+                let dropped = match notify {
+                    KernelNotify::Attributes { node } => Dropped::Attributes(node),
+                    KernelNotify::AllNames => Dropped::AllNames,
+                    KernelNotify::Name { parent, name } => {
+                        Dropped::Name(parent, arena.get(name).to_vec())
+                    }
+                    KernelNotify::Contents { node } => Dropped::Contents(node),
+                };
+                self.replies_before.push(self.replies.len());
+                self.notifies.push_back((ticket, dropped));
+            }
             Action::Log { level, line } => self.logged.push((level, arena.get(line).to_vec())),
             Action::Stopped => self.stopped_count += 1,
             Action::WakeAt { .. } | Action::Net(NetAction::Admit { .. }) => {}
@@ -400,6 +505,11 @@ impl Harness {
                 self.goodbye_count += 1;
                 let received = ReceivedRequest { conn, head, body: Vec::new(), bulk: None };
                 self.frame(&received, reply(&received), &[], None);
+            }
+            Header::RecallAck => {
+                let ack = wire::RecallAck::decode_all(body).unwrap();
+                let numbers = ack.recall_nos.iter().map(|number| number.0).collect();
+                self.acknowledged.push((numbers, ack.dropped_until.0));
             }
             Header::Request(head) => {
                 self.requests.push_back(ReceivedRequest { conn, head, body: body.to_vec(), bulk });

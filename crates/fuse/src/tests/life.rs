@@ -454,8 +454,12 @@ fn plausible(op: Op, rng: &mut fastrand::Rng) -> Vec<u8> {
 
 #[test]
 fn every_request_is_answered_once_whatever_the_kernel_sends() {
+    answers_everything_once(Harness::new());
+    answers_everything_once(Harness::with_leases());
+}
+
+fn answers_everything_once(mut harness: Harness) {
     let mut rng = fastrand::Rng::with_seed(0x5eed);
-    let mut harness = Harness::new();
     // A lost connection may lose a lock.
     harness.peer_lanes_answer = true;
     let mut due = BTreeMap::new();
@@ -504,9 +508,13 @@ fn every_request_is_answered_once_whatever_the_kernel_sends() {
             let known = rng.u64(..2) == 0;
             harness.groups(known.then_some(&[1, 2]));
         }
+        if rng.u64(..10) == 0 {
+            harness.all_notified();
+        }
         settle(&mut harness, &mut due);
     }
     for _ in 0..100 {
+        harness.all_notified();
         while let Some(received) = harness.requests.pop_front() {
             let body = plausible(received.head.op, &mut rng);
             harness.answer(&received, &body);

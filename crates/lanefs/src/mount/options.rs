@@ -4,7 +4,9 @@
 
 use super::independent::{Independent, flags_of, is_of_fuse, look_up};
 use crate::args::LANE_COUNT_MAX;
-use crate::args::{self, CertArg, Driver, Pin, SPIN_MAX, SealArg, Transport, spin_us, units};
+use crate::args::{
+    self, CertArg, Driver, Leases, Pin, SPIN_MAX, SealArg, Transport, spin_us, units,
+};
 use crate::exit::{Code, Exit};
 use crate::{address, background};
 use anyhow::{Result, bail};
@@ -16,12 +18,24 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Options with a value.
-const SETTINGS: [&str; 11] =
-    ["export", "secret_file", "cert", "key", "ca", "log", "lanes", "fuse", "driver", "pin", "spin"];
+const SETTINGS: [&str; 12] = [
+    "export",
+    "secret_file",
+    "cert",
+    "key",
+    "ca",
+    "log",
+    "lanes",
+    "fuse",
+    "driver",
+    "pin",
+    "spin",
+    "leases",
+];
 
 /// The supported options of `-o`, for the error message about others.
 const KNOWN: &str = "those of mount(8) that every file system has, remount, allow_other, seal, plain, export=NAME, \
-    secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME";
+    secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW";
 
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,6 +62,8 @@ pub(crate) struct Options {
     pub(crate) pin: Pin,
     /// How long lanes look out for more work before they sleep.
     pub(crate) spin_us: u32,
+    /// Whether the kernel caches.
+    pub(crate) leases: Leases,
     /// Whether connections are under TLS.
     pub(crate) seal: SealArg,
     /// What is shown instead of a secret.
@@ -77,6 +93,7 @@ impl Options {
             driver: args.driver.driver,
             pin: args.pin.pin,
             spin_us: args.spin.us(),
+            leases: args.leases.leases,
             seal: args.seal,
             certificates: args.certificates.clone(),
             log: None,
@@ -126,6 +143,7 @@ impl Options {
             Some(("fuse", how)) => self.fuse = one_of(option, how)?,
             Some(("driver", which)) => self.driver = one_of(option, which)?,
             Some(("pin", how)) => self.pin = one_of(option, how)?,
+            Some(("leases", how)) => self.leases = one_of(option, how)?,
             Some(("spin", time)) => self.spin_us = spin_us(spin(option, time)?),
             Some(_) | None => return Ok(self.remount && is_of_fuse(option)),
         }
@@ -300,14 +318,15 @@ mod tests {
     #[test]
     fn what_a_flag_chooses_an_option_chooses_too() {
         let of = |arguments: &[&str]| {
-            let Options { fuse, driver, pin, spin_us, .. } = options(arguments).unwrap();
-            (fuse, driver, pin, spin_us)
+            let Options { fuse, driver, pin, spin_us, leases, .. } = options(arguments).unwrap();
+            (fuse, driver, pin, spin_us, leases)
         };
-        let all = (Transport::Classic, Driver::Epoll, Pin::Off, 50);
-        let flags = ["--fuse", "classic", "--driver", "epoll", "--pin", "off", "--spin", "50us"];
-        assert_eq!(of(&["-o", "fuse=classic,driver=epoll,pin=off,spin=50us"]), all);
+        let all = (Transport::Classic, Driver::Epoll, Pin::Off, 50, Leases::Off);
+        let words = "--fuse classic --driver epoll --pin off --spin 50us --leases off";
+        let flags: Vec<&str> = words.split(' ').collect();
+        assert_eq!(of(&["-o", "fuse=classic,driver=epoll,pin=off,spin=50us,leases=off"]), all);
         assert_eq!(of(&flags), all);
-        let usual = "fuse=auto,driver=auto,pin=on,spin=0";
+        let usual = "fuse=auto,driver=auto,pin=on,spin=0,leases=on";
         assert_eq!(of(&[&flags[..], &["-o", usual]].concat()), of(&["-o", usual]));
         let line = options(&["-o", "driver=mio"]).unwrap_err().to_string();
         assert!(line.contains("\"driver=mio\" is none of auto, io-uring, epoll"), "{line}");

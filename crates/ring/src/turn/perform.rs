@@ -150,6 +150,9 @@ impl Parts {
                 self.groups_wanted.push((ticket, who))
             }
             KernelAction::CallerSignals { ticket, pid } => self.signals_wanted.push((ticket, pid)),
+            KernelAction::Notify { ticket, notify } => {
+                present(&mut self.kernel).notify(ticket, notify, &mut self.io);
+            }
         }
     }
 

@@ -1,0 +1,277 @@
+//! What the kernel may cache, and until when: the rest of the leases that came with answers.
+//!
+//! A lane remembers what it has allowed the kernel to cache for as long as that lasts, to be able to
+//! have all of it dropped, and the nodes by which the kernel knows a directory (`node`). Memory that
+//! is full means no validity. For contents it remembers the version under which the kernel's pages
+//! were read: a file that is opened again unchanged keeps its pages.
+//!
+//! Invariant: validity is given only for what a recall can find again here.
+
+use crate::node::Node;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use client::Granted;
+use interface::Mono;
+use wire::{Attr, FileKind, InodeNo, Timestamp};
+
+/// The most entries of [`Leases::given`].
+const GIVEN_COUNT_MAX: usize = 1 << 18;
+/// The most nodes of directories.
+const DIRECTORY_COUNT_MAX: usize = 1 << 16;
+/// How long the kernel caches no names after something was seen mounted on a directory of the
+/// mount: names could not be forgotten all at once.
+const MOUNTS_BELOW_MS: u64 = 10_000;
+/// A reply may be applied so much later than it was given to the kernel.
+pub(crate) const APPLY_MS_MAX: u64 = 20;
+/// The most files whose version is known.
+const VERSION_COUNT_MAX: usize = 1 << 16;
+
+/// How long the kernel may cache what a reply says, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Validity {
+    pub(crate) name_ns: u64,
+    pub(crate) attributes_ns: u64,
+}
+
+/// Attributes or contents that the kernel may have cached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given {
+    pub(crate) node: Node,
+    pub(crate) at: Mono,
+    pub(crate) until: Mono,
+    pub(crate) contents: bool,
+}
+
+/// What a file's contents are recognized by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Version {
+    pub(crate) ctime: Timestamp,
+    pub(crate) mtime: Timestamp,
+    pub(crate) size_bytes: u64,
+}
+
+impl Version {
+    pub(crate) const fn of(attr: &Attr) -> Self {
+        Self { ctime: attr.ctime, mtime: attr.mtime, size_bytes: attr.size_bytes }
+    }
+}
+
+/// What a lane has allowed the kernel to cache.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    /// The mount caches.
+    pub(crate) on: bool,
+    /// The kernel can forget all names at once: without that it caches none.
+    pub(crate) forgets_names: bool,
+    /// Something is mounted below, as was seen; until when that is assumed.
+    mounts_below_until: Mono,
+    /// In the order in which it was given.
+    given: VecDeque<Given>,
+    /// When the last validity ends that was given.
+    until: Mono,
+    /// Until when the kernel may have cached names below a node of a directory, or its attributes.
+    directories: BTreeMap<(InodeNo, Node), Mono>,
+    /// When expired directories are looked for again.
+    clean_at: Mono,
+    /// The version of the pages that the kernel has, and since when.
+    versions: BTreeMap<InodeNo, (Version, Mono)>,
+    /// Makes times of change differ from each other.
+    nanos_last: u32,
+}
+
+impl Leases {
+    pub(crate) const fn new(on: bool) -> Self {
+        Self {
+            on,
+            forgets_names: false,
+            mounts_below_until: Mono(0),
+            given: VecDeque::new(),
+            until: Mono(0),
+            directories: BTreeMap::new(),
+            clean_at: Mono(0),
+            versions: BTreeMap::new(),
+            nanos_last: 0,
+        }
+    }
+
+    pub(crate) fn set_mounts_below(&mut self, now: Mono) {
+        self.mounts_below_until = now.after_ms(MOUNTS_BELOW_MS);
+    }
+
+    pub(crate) fn has_mounts_below(&self, now: Mono) -> bool {
+        now < self.mounts_below_until
+    }
+
+    /// When everything has expired that was given so far.
+    pub(crate) const fn until(&self) -> Mono {
+        self.until
+    }
+
+    /// The validity of an entry below `parent`.
+    pub(crate) fn of_entry(
+        &mut self,
+        now: Mono,
+        (parent, node): (Node, Node),
+        attr: &Attr,
+        granted: Granted,
+    ) -> Validity {
+        Validity {
+            name_ns: self.of_name(now, parent, granted.name),
+            attributes_ns: self.of_attributes(now, node, attr, granted.attributes),
+        }
+    }
+
+    /// The validity of a name below `parent`.
+    pub(crate) fn of_name(&mut self, now: Mono, parent: Node, until: Option<Mono>) -> u64 {
+        let caches = self.on && self.forgets_names && !self.has_mounts_below(now);
+        let until = until.filter(|_| caches);
+        let Some(until) = until.filter(|until| self.remember_directory(now, parent, *until)) else {
+            return 0;
+        };
+        self.until = self.until.max(until);
+        until.since_ns(now)
+    }
+
+    /// The validity of attributes.
+    pub(crate) fn of_attributes(
+        &mut self,
+        now: Mono,
+        node: Node,
+        attr: &Attr,
+        until: Option<Mono>,
+    ) -> u64 {
+        let Some(until) = until.filter(|_| self.on) else { return 0 };
+        if attr.kind == FileKind::Directory && !self.remember_directory(now, node, until) {
+            return 0;
+        }
+        if self.remember(Given { node, at: now, until, contents: false }) {
+            until.since_ns(now)
+        } else {
+            0
+        }
+    }
+
+    /// Whether a file that was just opened may be read through the kernel's page cache.
+    pub(crate) fn allows_pages(&mut self, now: Mono, inode: InodeNo, until: Option<Mono>) -> bool {
+        let Some(until) = until.filter(|_| self.on) else { return false };
+        self.remember(Given { node: Node::plain(inode), at: now, until, contents: true })
+    }
+
+    fn remember(&mut self, given: Given) -> bool {
+        while self.given.front().is_some_and(|first| first.until <= given.at) {
+            self.given.pop_front();
+        }
+        let fits = self.given.len() < GIVEN_COUNT_MAX;
+        if fits {
+            self.until = self.until.max(given.until);
+            self.given.push_back(given);
+        }
+        fits
+    }
+
+    fn remember_directory(&mut self, now: Mono, node: Node, until: Mono) -> bool {
+        let key = (node.inode(), node);
+        if let Some(known) = self.directories.get_mut(&key) {
+            *known = until.max(*known);
+            return true;
+        }
+        if self.directories.len() >= DIRECTORY_COUNT_MAX && self.clean_at <= now {
+            self.directories.retain(|_, until| *until > now);
+            self.clean_at = now.after_ms(1_000);
+        }
+        let fits = self.directories.len() < DIRECTORY_COUNT_MAX;
+        if fits {
+            self.directories.insert(key, until);
+        }
+        fits
+    }
+
+    /// The nodes by which the kernel may have cached something of a directory, or names below it.
+    pub(crate) fn nodes(&self, now: Mono, directory: InodeNo) -> Vec<Node> {
+        let range = (directory, Node(0))..=(directory, Node(u64::MAX));
+        let known = self.directories.range(range).filter(|(_, until)| **until > now);
+        known.map(|((_, node), _)| *node).collect()
+    }
+
+    /// Whether attributes of a node were given since `at`.
+    pub(crate) fn is_given_since(&self, at: Mono, node: Node) -> bool {
+        let newest = self.given.iter().rev().take_while(|given| given.at >= at);
+        newest.into_iter().any(|given| given.node == node && !given.contents)
+    }
+
+    /// Takes everything: it is about to be dropped.
+    pub(crate) fn take_given(&mut self, now: Mono) -> Vec<Given> {
+        let given = core::mem::take(&mut self.given);
+        given.into_iter().filter(|given| given.until > now).collect()
+    }
+
+    /// Whether the kernel's pages of a file, if it has any, are of this version.
+    pub(crate) fn has_pages_of(&self, now: Mono, attr: &Attr) -> bool {
+        let known = self.versions.get(&attr.inode);
+        // The reply with which the kernel drops earlier pages may not have been applied yet.
+        let is_applied = |since: Mono| since.after_ms(APPLY_MS_MAX) <= now;
+        known.is_some_and(|(version, since)| *version == Version::of(attr) && is_applied(*since))
+    }
+
+    /// Attributes with which the kernel drops its pages of a file: it does so when the time of
+    /// change is another one. They are for a read alone, and not valid for anything else.
+    pub(crate) const fn without_pages(&mut self, attr: Attr) -> Attr {
+        self.nanos_last = (self.nanos_last + 1) % 1_000_000_000;
+        let mtime = Timestamp { nanos: self.nanos_last, ..attr.mtime };
+        Attr { mtime, ..attr }
+    }
+
+    /// The kernel is about to drop its pages of a file, and those that it reads from then on are of
+    /// this version; `None`: the file is changing.
+    pub(crate) fn set_pages(&mut self, now: Mono, inode: InodeNo, version: Option<Version>) {
+        let Some(version) = version else {
+            self.versions.remove(&inode);
+            return;
+        };
+        if self.versions.len() >= VERSION_COUNT_MAX && !self.versions.contains_key(&inode) {
+            self.versions.pop_first();
+        }
+        self.versions.insert(inode, (version, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leases() -> Leases {
+        let mut leases = Leases::new(true);
+        leases.forgets_names = true;
+        leases
+    }
+
+    #[test]
+    fn validity_is_the_rest_of_the_lease() {
+        let mut leases = leases();
+        let (now, parent) = (Mono(1_000), Node(5));
+        assert_eq!(leases.of_name(now, parent, Some(Mono(1_700))), 700);
+        assert_eq!(leases.of_name(now, parent, None), 0);
+        assert_eq!(leases.nodes(now, InodeNo(5)), [parent]);
+        assert!(leases.nodes(Mono(1_700), InodeNo(5)).is_empty(), "it has expired");
+        leases.forgets_names = false;
+        assert_eq!(leases.of_name(now, parent, Some(Mono(1_700))), 0, "it could not be recalled");
+    }
+
+    #[test]
+    fn memory_is_limited_and_full_memory_gives_no_validity() {
+        let mut leases = leases();
+        for count in 1..=DIRECTORY_COUNT_MAX as u64 {
+            assert_eq!(leases.of_name(Mono(1), Node(count), Some(Mono(3))), 2);
+        }
+        assert_eq!(leases.of_name(Mono(1), Node(u64::MAX >> 20), Some(Mono(3))), 0);
+        assert_eq!(leases.of_name(Mono(1), Node(9), Some(Mono(4))), 3, "known ones go on");
+        let later = Mono(2_000_000_000);
+        assert_eq!(leases.of_name(later, Node(u64::MAX >> 20), Some(Mono(later.0 + 5))), 5);
+        assert_eq!(leases.directories.len(), 1);
+        for count in 0..GIVEN_COUNT_MAX as u64 {
+            assert!(leases.allows_pages(Mono(1), InodeNo(count), Some(Mono(9))));
+        }
+        assert!(!leases.allows_pages(Mono(1), InodeNo(7), Some(Mono(9))));
+        assert!(leases.allows_pages(Mono(9), InodeNo(7), Some(Mono(10))), "they have expired");
+    }
+}

@@ -1,0 +1,386 @@
+//! Recalls: the kernel drops what another client is about to change, and then the server hears of
+//! it.
+//!
+//! ```text
+//! recall ─▶ notifies ─▶ outcomes ─▶ acknowledge        connection lost ─▶ notifies ─▶ dropped
+//! ```
+//! A notify about a name waits for requests of this mount in that directory, and such a request may
+//! wait for this very recall: then the kernel forgets all names instead, which waits for nothing.
+//! What cannot be dropped has ended when all validity has expired that was given before.
+//!
+//! Invariant: a recall is acknowledged when nothing that it names can be answered from a cache.
+
+use crate::abi::Opcode;
+use crate::args::split;
+use crate::lane::MountLane;
+use crate::leases::APPLY_MS_MAX;
+use crate::node::Node;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+use client::{RecallId, RecalledKey};
+use interface::{Action, Errno, KernelAction, KernelNotify, LogLevel, Mono, Span, Ticket, Turn};
+use wire::InodeNo;
+
+/// How long a notify about a name may take before the kernel forgets all names.
+const NAME_MS_MAX: u64 = 2;
+/// How long the kernel may take to drop pages after a connection was lost: a page that is being read
+/// is dropped only when it was read, over a new connection.
+const DROP_MS_MAX: u64 = 100;
+/// A notify that takes longer is logged.
+const STUCK_MS_MIN: u64 = 2_000;
+/// The most notifies about names under way; beyond, the kernel forgets all names.
+const NAME_COUNT_MAX: usize = 1_024;
+
+const ABSENT: Errno = Errno(2);
+const BUSY: Errno = Errno(16);
+/// Of a notify whose outcome is not needed.
+const UNHEARD: Ticket = Ticket(0);
+
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    Recall(RecallId),
+    /// All leases are lost.
+    Drop,
+}
+
+/// A recall under way.
+#[derive(Debug)]
+struct Work {
+    cause: Cause,
+    wait_count: usize,
+    /// It is done at the latest then.
+    until: Mono,
+}
+
+/// A notify under way.
+#[derive(Debug)]
+enum Notice {
+    Attributes {
+        node: Node,
+        again: bool,
+    },
+    Name,
+    AllNames,
+    Contents,
+    /// The names of a rename that the kernel may have cached without a lease.
+    Renamed([(u64, Vec<u8>); 2]),
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// The work that waits.
+    work_no: Option<u64>,
+    since: Mono,
+    logged: bool,
+    notice: Notice,
+}
+
+/// The recalls of a lane.
+#[derive(Debug, Default)]
+pub(crate) struct Recalls {
+    works: BTreeMap<u64, Work>,
+    waiting: BTreeMap<u64, Waiting>,
+    /// Attributes that are dropped again, and when.
+    again: Vec<(Mono, u64, Node)>,
+    number_last: u64,
+}
+
+impl Recalls {
+    fn number(&mut self) -> u64 {
+        self.number_last += 1;
+        self.number_last
+    }
+
+    fn is_idle(&self) -> bool {
+        self.works.is_empty() && self.waiting.is_empty()
+    }
+
+    fn names(&self) -> impl Iterator<Item = (&u64, &Waiting)> {
+        self.waiting.iter().filter(|(_, waiting)| matches!(waiting.notice, Notice::Name))
+    }
+}
+
+impl MountLane {
+    /// Begins the recalls that have arrived, and the drop of everything. True if there were any.
+    pub(crate) fn take_recalls(&mut self, turn: &mut Turn<'_>) -> bool {
+        let mut any = false;
+        if self.client.take_drop() {
+            any = true;
+            let until = turn.now.mono.after_ms(DROP_MS_MAX).min(self.leases.until());
+            let work_no = self.begin_work(Cause::Drop, until);
+            self.drop_all(turn, work_no);
+            self.end_if_done(work_no);
+        }
+        while let Some((id, keys)) = self.client.next_recall() {
+            any = true;
+            let work_no = self.begin_work(Cause::Recall(id), self.leases.until());
+            for key in keys {
+                self.drop_key(turn, work_no, key);
+            }
+            self.end_if_done(work_no);
+        }
+        any
+    }
+
+    fn begin_work(&mut self, cause: Cause, until: Mono) -> u64 {
+        let work_no = self.recalls.number();
+        self.recalls.works.insert(work_no, Work { cause, wait_count: 0, until });
+        work_no
+    }
+
+    fn end_if_done(&mut self, work_no: u64) {
+        if self.recalls.works.get(&work_no).is_some_and(|work| work.wait_count == 0) {
+            self.end_work(work_no);
+        }
+    }
+
+    fn end_work(&mut self, work_no: u64) {
+        match self.recalls.works.remove(&work_no).map(|work| work.cause) {
+            Some(Cause::Recall(id)) => self.client.acknowledge(id),
+            Some(Cause::Drop) => self.client.dropped(),
+            None => {}
+        }
+    }
+
+    /// Begins a notify for which a work waits, if one is named.
+    fn notify(
+        &mut self,
+        turn: &mut Turn<'_>,
+        work_no: Option<u64>,
+        notice: Notice,
+        notify: KernelNotify,
+    ) {
+        let number = self.recalls.number();
+        let since = turn.now.mono;
+        self.recalls.waiting.insert(number, Waiting { work_no, since, logged: false, notice });
+        if let Some(work) = work_no.and_then(|work_no| self.recalls.works.get_mut(&work_no)) {
+            work.wait_count += 1;
+        }
+        turn.act(KernelAction::Notify { ticket: Ticket(number), notify });
+    }
+
+    fn drop_key(&mut self, turn: &mut Turn<'_>, work_no: u64, key: RecalledKey) {
+        match key {
+            RecalledKey::Attributes(inode) => {
+                let mut nodes = self.leases.nodes(turn.now.mono, inode);
+                if nodes.is_empty() {
+                    nodes.push(Node::plain(inode));
+                }
+                for node in nodes {
+                    self.drop_attributes(turn, work_no, node, false);
+                }
+            }
+            RecalledKey::Name(directory, name) => self.drop_name(turn, work_no, directory, &name),
+            RecalledKey::Contents(inode) => {
+                let notify = KernelNotify::Contents { node: Node::plain(inode).0 };
+                self.notify(turn, Some(work_no), Notice::Contents, notify);
+            }
+            RecalledKey::All => self.drop_all(turn, work_no),
+        }
+    }
+
+    fn drop_attributes(&mut self, turn: &mut Turn<'_>, work_no: u64, node: Node, again: bool) {
+        let notify = KernelNotify::Attributes { node: node.0 };
+        self.notify(turn, Some(work_no), Notice::Attributes { node, again }, notify);
+    }
+
+    fn drop_name(&mut self, turn: &mut Turn<'_>, work_no: u64, directory: InodeNo, name: &[u8]) {
+        if !self.leases.forgets_names {
+            return; // It caches none.
+        }
+        let nodes = self.leases.nodes(turn.now.mono, directory);
+        let many = self.recalls.names().count() >= NAME_COUNT_MAX;
+        for node in nodes.iter().filter(|_| !many) {
+            let name = turn.arena.put(name);
+            let notify = KernelNotify::Name { parent: node.0, name };
+            self.notify(turn, Some(work_no), Notice::Name, notify);
+        }
+        if many || (!nodes.is_empty() && self.is_changing(directory)) {
+            self.forget_names(turn, Some(work_no));
+        }
+    }
+
+    /// Whether a request is unanswered that changes this directory.
+    fn is_changing(&self, directory: InodeNo) -> bool {
+        self.pendings.all().into_iter().any(|pending_id| {
+            let pending = self.pendings.get(pending_id);
+            let header = pending.and_then(|pending| split(&pending.request).ok());
+            header.is_some_and(|(header, _)| {
+                let opcode = Opcode::from_number(header.opcode);
+                // A lookup is answered whatever is recalled.
+                let opcode = opcode.filter(|opcode| *opcode != Opcode::Lookup);
+                let changes = opcode.is_some_and(Opcode::is_of_names);
+                changes && (header.inode == directory || is_rename(header.opcode))
+            })
+        })
+    }
+
+    /// The kernel forgets all names, at once.
+    fn forget_names(&mut self, turn: &mut Turn<'_>, work_no: Option<u64>) {
+        self.notify(turn, work_no, Notice::AllNames, KernelNotify::AllNames);
+    }
+
+    fn drop_all(&mut self, turn: &mut Turn<'_>, work_no: u64) {
+        if self.leases.forgets_names {
+            self.forget_names(turn, Some(work_no));
+        }
+        for given in self.leases.take_given(turn.now.mono) {
+            let node = given.node.0;
+            if given.contents {
+                let notify = KernelNotify::Contents { node };
+                self.notify(turn, Some(work_no), Notice::Contents, notify);
+            } else {
+                let notify = KernelNotify::Attributes { node };
+                turn.act(KernelAction::Notify { ticket: UNHEARD, notify });
+            }
+        }
+    }
+
+    /// A rename was executed without leases on both names: what the kernel knows of the old name
+    /// must not go on under the new one. To be called before the reply.
+    pub(crate) fn forget_renamed(&mut self, turn: &mut Turn<'_>, names: [(u64, Vec<u8>); 2]) {
+        if self.leases.on && self.leases.forgets_names {
+            self.notify(turn, None, Notice::Renamed(names), KernelNotify::AllNames);
+        }
+    }
+
+    /// A notify has ended.
+    pub(crate) fn on_notified(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: Ticket,
+        result: Result<(), Errno>,
+    ) {
+        let Some(waiting) = self.recalls.waiting.remove(&ticket.0) else { return };
+        let Waiting { work_no, since, notice, .. } = waiting;
+        match notice {
+            Notice::Attributes { node, again: false }
+                if result == Err(ABSENT) && self.is_being_made(since, node) =>
+            {
+                turn.act(KernelAction::Notify { ticket: UNHEARD, notify: KernelNotify::AllNames });
+                let at = turn.now.mono.after_ms(APPLY_MS_MAX);
+                self.recalls.again.extend(work_no.map(|work_no| (at, work_no, node)));
+                return;
+            }
+            Notice::AllNames if result == Err(BUSY) => {
+                // The names expire, and until then the work waits.
+                self.leases.set_mounts_below(turn.now.mono);
+                let until = self.leases.until();
+                if let Some(work) = work_no.and_then(|work| self.recalls.works.get_mut(&work)) {
+                    work.until = until;
+                    return;
+                }
+            }
+            Notice::AllNames => self.end_names_before(ticket.0),
+            Notice::Renamed(names) if result == Err(BUSY) => {
+                self.leases.set_mounts_below(turn.now.mono);
+                for (parent, name) in names {
+                    let name = turn.arena.put(&name);
+                    let notify = KernelNotify::Name { parent, name };
+                    turn.act(KernelAction::Notify { ticket: UNHEARD, notify });
+                }
+            }
+            Notice::Attributes { .. } | Notice::Name | Notice::Contents | Notice::Renamed(_) => {}
+        }
+        self.end_wait(work_no);
+    }
+
+    /// Whether the kernel may be about to make a node that it did not know.
+    fn is_being_made(&self, since: Mono, node: Node) -> bool {
+        let at = Mono(since.0.saturating_sub(APPLY_MS_MAX * 1_000_000));
+        self.leases.is_given_since(at, node)
+    }
+
+    fn end_wait(&mut self, work_no: Option<u64>) {
+        let Some(work_no) = work_no else { return };
+        if let Some(work) = self.recalls.works.get_mut(&work_no) {
+            work.wait_count -= 1;
+        }
+        self.end_if_done(work_no);
+    }
+
+    /// All names were forgotten: single ones, asked for before, need not be waited for.
+    fn end_names_before(&mut self, number: u64) {
+        let names = self.recalls.names().map(|(name_no, _)| *name_no);
+        let names: Vec<u64> = names.filter(|name_no| *name_no < number).collect();
+        for name_no in names {
+            let waiting = self.recalls.waiting.remove(&name_no);
+            self.end_wait(waiting.and_then(|waiting| waiting.work_no));
+        }
+    }
+
+    /// Applies the time limits of notifies and recalls.
+    pub(crate) fn check_recalls(&mut self, turn: &mut Turn<'_>) {
+        if self.recalls.is_idle() {
+            return;
+        }
+        let now = turn.now.mono;
+        let due = self.recalls.again.iter().filter(|(at, ..)| *at <= now);
+        let due: Vec<(u64, Node)> = due.map(|(_, work_no, node)| (*work_no, *node)).collect();
+        self.recalls.again.retain(|(at, ..)| *at > now);
+        for (work_no, node) in due {
+            self.drop_attributes(turn, work_no, node, true);
+            self.end_wait(Some(work_no));
+        }
+        let ended = self.recalls.works.iter().filter(|(_, work)| work.until <= now);
+        for work_no in ended.map(|(work_no, _)| *work_no).collect::<Vec<_>>() {
+            self.end_work(work_no);
+        }
+        self.check_names(turn);
+        self.log_stuck(turn);
+    }
+
+    /// Sets the timer for the next of these limits.
+    pub(crate) fn wake_for_recalls(&self, turn: &mut Turn<'_>) {
+        if self.recalls.is_idle() {
+            return;
+        }
+        let now = turn.now.mono;
+        let again = self.recalls.again.iter().map(|(at, ..)| *at);
+        let works = self.recalls.works.values().map(|work| work.until);
+        let names = self.recalls.names().map(|(_, waiting)| waiting.since.after_ms(NAME_MS_MAX));
+        let stuck = self.recalls.waiting.values().filter(|waiting| !waiting.logged);
+        let stuck = stuck.map(|waiting| waiting.since.after_ms(STUCK_MS_MIN));
+        let times = again.chain(works).chain(names).chain(stuck);
+        if let Some(at) = times.filter(|at| *at > now).min() {
+            turn.act(Action::WakeAt { at });
+        }
+    }
+
+    /// Names that take too long: the kernel forgets all, once for all that wait now.
+    fn check_names(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now.mono;
+        let waiting = &self.recalls.waiting;
+        let forgets = waiting.values().any(|waiting| matches!(waiting.notice, Notice::AllNames));
+        let is_late = |name: &Waiting| name.since.after_ms(NAME_MS_MAX) <= now;
+        let late = self.recalls.names().any(|(_, name)| is_late(name));
+        if late && !forgets && !self.leases.has_mounts_below(now) {
+            self.forget_names(turn, None);
+        }
+    }
+
+    fn log_stuck(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now.mono;
+        let waiting = self.recalls.waiting.values_mut();
+        let stuck = waiting.filter(|it| !it.logged && it.since.after_ms(STUCK_MS_MIN) <= now);
+        let mut count = 0;
+        for waiting in stuck {
+            waiting.logged = true;
+            count += 1;
+        }
+        if count > 0 {
+            let line = format!(
+                "the kernel has not dropped {count} cached objects within {STUCK_MS_MIN} ms; \
+                 another client waits for at most the lease term"
+            );
+            let line: Span = turn.arena.put(line.as_bytes());
+            turn.act(Action::Log { level: LogLevel::Warning, line });
+        }
+    }
+}
+
+/// A rename changes a second directory, which its header does not name.
+const fn is_rename(opcode: u32) -> bool {
+    opcode == Opcode::Rename as u32 || opcode == Opcode::Rename2 as u32
+}
