@@ -6,43 +6,30 @@
 //!     ▲ later requests                                    │                  removals, fences
 //!                                                         └ Err ─▶ fenced: acknowledges no more
 //! ```
-//! Batches are numbered. A batch is safe when every required member has acknowledged it
-//! ([`Acknowledgements`]); what depends on it proceeds then, in the order of the batches.
+//! Batches are numbered. A batch is safe for a shard when every member that the shard requires has
+//! acknowledged it ([`Acknowledgements`]); what depends on the shard's records in it proceeds then,
+//! in the order of the batches.
 //! A batch without dependents gathers a little longer (`Limits::log_ms`): a flush costs more
 //! processor time than the changes of one caller.
 
 use crate::Lane;
-use crate::acknowledgements::{Acknowledgements, Acknowledger, BatchNo};
+use crate::acknowledgements::{Acknowledgements, Acknowledger, BatchNo, Gate, Scope};
 use crate::commit_dependency::CommitDependency;
+use crate::dependents::{BatchDependents, Dependents};
 use crate::last_writer::{DirWriters, LastWriter, LastWriters};
 use crate::request_header::SlotId;
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State};
 use crate::token::Seal;
 use crate::waiters::{Cause, Waiter};
-use alloc::collections::VecDeque;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 use disk::{Batch, Change, Origin, PreVersions, Record, ShardPosition};
 use hashbrown::HashMap;
 use interface::{Action, Errno, LogLevel, LogSpace, Mono, NO_MAC, Seed, StoreAction, Ticket, Turn};
 use meta::{DependencyKey, KeyAccess};
-use wire::{InodeNo, Op, SessionId, ShardId, Status, Term, Transno, Wire, Writer, Xid};
-
-/// What happens when one batch is safe, beside the release of its waiters.
-#[derive(Default, Debug)]
-pub(crate) struct BatchDependents {
-    /// Inodes to destroy.
-    pub(crate) orphans: Vec<InodeNo>,
-    /// Inodes whose objects are removed.
-    pub(crate) removed: Vec<InodeNo>,
-    /// Objects that accept no change until their new size is durably recorded.
-    pub(crate) fences: Vec<InodeNo>,
-    /// Replays recorded in it.
-    pub(crate) replays: Vec<(ShardId, SessionId, Transno)>,
-    /// Shards with a record in it, each with its last transaction up to here once it is sealed.
-    shards: Vec<(ShardId, Transno)>,
-}
+use wire::{InodeNo, Op, ShardId, Status, Term, Transno, Wire, Writer, Xid};
 
 /// The positions of a shard in the log.
 #[derive(Clone, Copy, Default, Debug)]
@@ -51,7 +38,7 @@ pub(crate) struct ShardLog {
     pub(crate) lsn: u64,
     /// The term in which it goes on.
     pub(crate) term: Term,
-    /// The highest transaction recorded, and in safe batches.
+    /// The highest transaction recorded, and in batches that are safe for the shard.
     pub(crate) pushed: Transno,
     pub(crate) durable: Transno,
     /// The batch of its last record.
@@ -70,11 +57,9 @@ pub(crate) struct Commit {
     in_flight_bytes: u64,
     acknowledgements: Acknowledgements,
     last_writers: LastWriters,
-    /// The dependents of the batches whose dependents have not been released, with consecutive
-    /// numbers. The last are those of the open batch.
-    dependents: VecDeque<BatchDependents>,
-    /// Used ones, which retain their memory.
-    spare: Vec<BatchDependents>,
+    dependents: Dependents,
+    /// More is safe than has been released.
+    release_due: bool,
     space: LogSpace,
     shards: HashMap<ShardId, ShardLog, Seed>,
     /// Signs redo tokens.
@@ -86,12 +71,12 @@ pub(crate) struct Commit {
 impl Commit {
     /// Who changed a key last, in a batch that is not safe.
     pub(crate) fn last_writer(&self, key: DependencyKey) -> Option<&LastWriter> {
-        self.last_writers.last(key, self.safe())
+        self.last_writers.last(key, &self.acknowledgements)
     }
 
     /// Who changed a directory's entries, the latest first, in batches that are not safe.
     pub(crate) fn dir_writers(&self, dir: InodeNo) -> impl Iterator<Item = DirWriters> {
-        self.last_writers.dir_writers(dir, self.safe())
+        self.last_writers.dir_writers(dir, &self.acknowledgements)
     }
 
     /// A change in the open batch uses a key.
@@ -100,12 +85,10 @@ impl Commit {
     }
 
     /// `shards`: each shard's last log sequence number with the term of this start, and its highest
-    /// transaction number, which earlier boots may have assigned. `required`: whose
-    /// acknowledgements make a batch safe.
+    /// transaction number, which earlier boots may have assigned.
     pub(crate) fn new(
         seed: Seed,
         tokens: Seal,
-        required: &[Acknowledger],
         shards: impl Iterator<Item = (ShardId, ShardPosition, Transno)>,
     ) -> Self {
         let mut by_shard = HashMap::with_hasher(seed);
@@ -118,10 +101,10 @@ impl Commit {
             sealed_no: BatchNo(0),
             open_since: None,
             in_flight_bytes: 0,
-            acknowledgements: Acknowledgements::new(required),
+            acknowledgements: Acknowledgements::new(),
             last_writers: LastWriters::new(seed),
-            dependents: VecDeque::from([BatchDependents::default()]),
-            spare: Vec::new(),
+            dependents: Dependents::default(),
+            release_due: false,
             // Until the runtime reports the space, only a failed append shows a full log.
             space: LogSpace { space_bytes: u64::MAX, awaits_checkpoint: false },
             shards: by_shard,
@@ -169,38 +152,37 @@ impl Commit {
         self.sealed_no.next()
     }
 
-    /// The last safe batch.
-    pub(crate) const fn safe(&self) -> BatchNo {
-        self.acknowledgements.safe()
+    /// The records of a shard up to those in the open batch.
+    pub(crate) const fn open_gate(&self, shard: ShardId) -> Gate {
+        Gate::of(shard, self.open_no())
     }
 
-    pub(crate) fn is_safe(&self, batch_no: BatchNo) -> bool {
-        batch_no <= self.safe()
+    pub(crate) fn is_safe(&self, gate: Gate) -> bool {
+        self.acknowledgements.is_safe(gate)
     }
 
-    /// The batch with the last record of a shard, if that is not safe.
-    pub(crate) fn last_unsafe_of(&self, shard: ShardId) -> Option<BatchNo> {
-        let log = self.shards.get(&shard)?;
-        (!self.is_safe(log.batch_no)).then_some(log.batch_no)
+    /// The last record of a shard, if that is not safe.
+    pub(crate) fn last_unsafe_of(&self, shard: ShardId) -> Option<Gate> {
+        let gate = Gate::of(shard, self.shards.get(&shard)?.batch_no);
+        (!self.is_safe(gate)).then_some(gate)
     }
 
-    /// The last batch with any record, if that is not safe.
-    pub(crate) fn last_unsafe(&self) -> Option<BatchNo> {
+    /// The last record of any shard, if not all are safe.
+    pub(crate) fn last_unsafe(&self) -> Option<Gate> {
         let last_no = if self.batch.is_empty() { self.sealed_no } else { self.open_no() };
-        (!self.is_safe(last_no)).then_some(last_no)
+        let gate = Gate::of_all(last_no);
+        (!self.is_safe(gate)).then_some(gate)
     }
 
-    /// The dependents of a batch that is not safe.
-    pub(crate) fn dependents(&mut self, batch_no: BatchNo) -> &mut BatchDependents {
-        assert!(!self.is_safe(batch_no), "nothing waits for what is safe");
-        let behind = usize::try_from(self.open_no().0 - batch_no.0).unwrap_or(usize::MAX);
-        let index = self.dependents.len() - 1 - behind;
-        &mut self.dependents[index]
+    /// What depends on something that is not safe.
+    pub(crate) fn dependents(&mut self, gate: Gate) -> &mut BatchDependents {
+        assert!(!self.is_safe(gate), "nothing waits for what is safe");
+        self.dependents.of(gate)
     }
 
-    /// The dependents of the open batch.
-    pub(crate) fn open(&mut self) -> &mut BatchDependents {
-        self.dependents(self.open_no())
+    /// What depends on the records of a shard in the open batch.
+    pub(crate) fn open(&mut self, shard: ShardId) -> &mut BatchDependents {
+        self.dependents(self.open_gate(shard))
     }
 
     pub(crate) fn shard(&self, shard: ShardId) -> ShardLog {
@@ -221,7 +203,7 @@ impl Commit {
         log.pushed = log.pushed.max(transno);
         let (lsn, term) = (log.lsn, log.term);
         if core::mem::replace(&mut log.batch_no, open_no) != open_no {
-            self.open().shards.push((shard, transno));
+            self.open(shard);
         }
         self.batch.push(&Record { shard, lsn, term, transno, pre_versions, origin, changes });
         ShardPosition { lsn, term }
@@ -229,16 +211,16 @@ impl Commit {
 
     /// Closes the open batch. Returns its number.
     fn seal(&mut self) -> BatchNo {
-        let Self { shards: logs, dependents, .. } = self;
-        for (shard, last) in dependents.back_mut().into_iter().flat_map(|open| &mut open.shards) {
-            *last = logs.get(shard).map_or(*last, |log| log.pushed);
+        let open_no = self.open_no();
+        for (scope, open) in self.dependents.of_last(open_no) {
+            if let Scope::Shard(shard) = scope {
+                open.transno_last = self.shards.get(&shard).map_or(Transno(0), |log| log.pushed);
+            }
         }
         self.open_since = None;
         self.in_flight_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
-        self.sealed_no = self.open_no();
-        self.last_writers.on_sealed(self.safe());
-        let open = self.spare.pop().unwrap_or_default();
-        self.dependents.push_back(open);
+        self.sealed_no = open_no;
+        self.last_writers.on_sealed(self.acknowledgements.safe(Scope::Lane));
         self.sealed_no
     }
 
@@ -248,9 +230,7 @@ impl Commit {
         self.in_flight_bytes = 0;
         self.open_since = None;
         self.batch = Batch::new();
-        for dependents in &mut self.dependents {
-            *dependents = BatchDependents::default();
-        }
+        self.dependents.clear();
     }
 
     /// The batch in flight is flushed.
@@ -261,26 +241,23 @@ impl Commit {
 
     /// A member has acknowledged all batches up to this one.
     pub(crate) fn acknowledge(&mut self, by: Acknowledger, up_to: BatchNo) {
-        let safe_before = self.safe();
-        self.acknowledgements.acknowledge(by, up_to);
-        let safe = self.safe();
-        if safe == safe_before {
+        if !self.acknowledgements.acknowledge(by, up_to) {
             return;
         }
-        let Self { dependents, shards: logs, .. } = self;
-        let count = usize::try_from(safe.0 - safe_before.0).unwrap_or(usize::MAX);
-        for (shard, last) in dependents.iter().take(count).flat_map(|safe| &safe.shards) {
-            if let Some(log) = logs.get_mut(shard) {
-                log.durable = *last;
+        let Self { acknowledgements, dependents, shards, last_writers, .. } = self;
+        for (shard, last) in dependents.durable(|scope| acknowledgements.safe(scope)) {
+            if let Some(log) = shards.get_mut(&shard) {
+                log.durable = log.durable.max(last);
             }
         }
-        self.last_writers.on_safe(safe);
+        last_writers.on_safe(acknowledgements.safe(Scope::Lane));
+        self.release_due = true;
     }
 
-    /// Requires a further member, which has acknowledged everything sealed so far.
+    /// A shard requires a further member, which has acknowledged everything sealed so far.
     #[cfg(test)]
-    pub(crate) fn require(&mut self, member: Acknowledger) {
-        self.acknowledgements.require(member, self.sealed_no);
+    pub(crate) fn require(&mut self, shard: ShardId, member: Acknowledger) {
+        self.acknowledgements.require(shard, member, self.sealed_no);
     }
 
     /// The last sealed batch.
@@ -289,21 +266,16 @@ impl Commit {
         self.sealed_no
     }
 
-    /// Whether a safe batch has dependents that were not released.
-    pub(crate) fn has_safe(&self) -> bool {
-        self.is_safe(self.first_no())
+    /// Whether more is safe than has been released.
+    pub(crate) const fn has_safe(&self) -> bool {
+        self.release_due
     }
 
-    /// The first batch whose dependents were not released.
-    fn first_no(&self) -> BatchNo {
-        BatchNo(self.open_no().0 + 1 - u64::try_from(self.dependents.len()).unwrap_or(0))
-    }
-
-    /// The dependents of the next safe batch that have not been released.
-    fn next_safe(&mut self) -> Option<(BatchNo, BatchDependents)> {
-        let first_no = self.first_no();
-        let safe = self.is_safe(first_no);
-        safe.then(|| self.dependents.pop_front()).flatten().map(|first| (first_no, first))
+    /// Takes the dependents of what is safe.
+    fn take_safe(&mut self) -> Vec<(Gate, BatchDependents)> {
+        self.release_due = false;
+        let Self { acknowledgements, dependents, .. } = self;
+        dependents.take_safe(|scope| acknowledgements.safe(scope))
     }
 }
 
@@ -373,15 +345,15 @@ impl Lane {
         change.encode(&mut Writer::new(&mut changes));
         self.record_own(shard, transno, &changes);
         self.scratch.recycle(changes);
-        self.fence(change);
+        self.fence(shard, change);
     }
 
     /// An object whose size changed accepts no further change until the record is durable.
-    pub(crate) fn fence(&mut self, change: &Change<'_>) {
+    pub(crate) fn fence(&mut self, shard: ShardId, change: &Change<'_>) {
         if let Change::Contents(change) = change
             && change.fences()
         {
-            self.commit.open().fences.push(change.inode());
+            self.commit.open(shard).fences.push(change.inode());
         }
     }
 
@@ -430,11 +402,15 @@ impl Lane {
     /// Whether the open batch has dependents, or has gathered enough.
     fn is_append_wanted(&mut self) -> bool {
         const GATHERED_BYTES_MAX: usize = 256 * 1024;
-        let waited_for = self.waiters.has(&Cause::Batch(self.commit.open_no()));
-        let open = self.commit.open();
-        let waited_for = waited_for || !open.fences.is_empty() || !open.replays.is_empty();
+        let open_no = self.commit.open_no();
+        let mut waited_for = self.waiters.gates().any(|gate| gate.batch_no == open_no);
+        let mut removed_count = 0;
+        for (_, open) in self.commit.dependents.of_last(open_no) {
+            waited_for |= !open.fences.is_empty() || !open.replays.is_empty();
+            removed_count += open.removed.len();
+        }
         // Half of what may be removed at a time, with what waits at other lanes.
-        let removed_count = open.removed.len() * usize::from(self.config.lane_count());
+        let removed_count = removed_count * usize::from(self.config.lane_count());
         let waiting = waited_for || self.waiters.is_urgent();
         let ending = self.is_stopping() || !self.recovery.is_over();
         let removing = removed_count * 2 >= self.config.limits.destroy_count_max;
@@ -460,43 +436,42 @@ impl Lane {
         self.release_safe(turn);
     }
 
-    /// Releases what depends on safe batches.
+    /// Releases what depends on safe batches, in the order of the batches.
     pub(crate) fn release_safe(&mut self, turn: &mut Turn<'_>) {
-        while let Some((batch_no, dependents)) = self.commit.next_safe() {
-            self.release_batch(turn, batch_no, dependents);
+        let order = |gate: Gate| (gate.batch_no, gate.scope);
+        let dependents = self.commit.take_safe().into_iter();
+        let mut safe: BTreeMap<_, _> =
+            dependents.map(|(gate, dependents)| (order(gate), dependents)).collect();
+        for gate in self.waiters.gates().filter(|gate| self.commit.is_safe(*gate)) {
+            safe.entry(order(gate)).or_default();
+        }
+        for ((batch_no, scope), dependents) in safe {
+            self.release_gate(turn, Gate { scope, batch_no }, dependents);
         }
         self.work(turn);
         self.on_outcomes(turn);
     }
 
-    fn release_batch(
-        &mut self,
-        turn: &mut Turn<'_>,
-        batch_no: BatchNo,
-        mut dependents: BatchDependents,
-    ) {
-        let waiters = self.waiters.release(&Cause::Batch(batch_no));
+    fn release_gate(&mut self, turn: &mut Turn<'_>, gate: Gate, dependents: BatchDependents) {
+        let waiters = self.waiters.release(&Cause::Batch(gate));
         // Steps may use what the batch made durable; replies may leave before.
         let (steps, replies): (Vec<Waiter>, Vec<Waiter>) =
             waiters.into_iter().partition(|waiter| matches!(waiter, Waiter::Step(_)));
         replies.into_iter().for_each(|waiter| self.on_safe(turn, waiter));
-        for (shard, _) in dependents.shards.drain(..).filter(|(shard, _)| shard.is_data()) {
-            self.release_shard(turn, shard);
-        }
-        for (shard, session, transno) in dependents.replays.drain(..) {
-            if let Some(table) = self.sessions.table_mut((shard, session)) {
-                table.committed = table.committed.max(transno);
+        if let Scope::Shard(shard) = gate.scope {
+            if shard.is_data() {
+                self.release_shard(turn, shard);
+            }
+            for (session, transno) in dependents.replays {
+                if let Some(table) = self.sessions.table_mut((shard, session)) {
+                    table.committed = table.committed.max(transno);
+                }
             }
         }
-        self.destroys.queue.extend(dependents.orphans.drain(..));
-        for inode in dependents.removed.drain(..) {
-            self.tell_removed(turn, inode);
-        }
-        for inode in dependents.fences.drain(..) {
-            self.data.on_logged(turn, inode);
-        }
+        self.destroys.queue.extend(dependents.orphans);
+        dependents.removed.into_iter().for_each(|inode| self.tell_removed(turn, inode));
+        dependents.fences.into_iter().for_each(|inode| self.data.on_logged(turn, inode));
         steps.into_iter().for_each(|step| self.on_safe(turn, step));
-        self.commit.spare.push(dependents);
     }
 
     /// Fences the lane after a failure of the log or an object: it changes nothing more, deferred

@@ -1,12 +1,13 @@
 //! Reply gating (docs/protocol.md §6): the batch that a reply depends on.
 //!
 //! A request is executed at once. Its reply leaves when every change that it depends on is durable,
-//! except changes that its own client would replay. A dependency is the number of a batch that is
-//! not safe. As in docs/protocol.md §3, a change counts as received when its client's requests to
-//! this lane acknowledge it: some replies wait without need, but none leaves too early.
+//! except changes that its own client would replay. A dependency is a batch that is not safe for
+//! the shard of the change. As in docs/protocol.md §3, a change counts as received when its
+//! client's requests to this lane acknowledge it: some replies wait without need, but none leaves
+//! too early.
 
 use crate::Lane;
-use crate::acknowledgements::BatchNo;
+use crate::acknowledgements::{Gate, Scope};
 use crate::config::Share;
 use crate::last_writer::{DirWriters, LastWriter};
 use crate::request::ReceivedRequest;
@@ -31,18 +32,19 @@ pub(crate) enum Reason {
 /// The batch that a reply waits for, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CommitDependency {
-    pub(crate) until: BatchNo,
+    pub(crate) until: Gate,
     pub(crate) reason: Reason,
 }
 
 impl CommitDependency {
-    /// The later of two; of equals the first.
+    /// Both: the later of two, of equals the first. Of changes of two shards, what every shard of
+    /// the lane requires.
     pub(crate) fn later(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        match (one, other) {
-            (Some(one), Some(other)) if other.until > one.until => Some(other),
-            (Some(one), _) => Some(one),
-            (None, other) => other,
-        }
+        let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+        let later = if other.until.batch_no > one.until.batch_no { other } else { one };
+        let is_same = one.until.scope == other.until.scope;
+        let scope = if is_same { later.until.scope } else { Scope::Lane };
+        Some(Self { until: Gate { scope, ..later.until }, ..later })
     }
 }
 
@@ -66,7 +68,7 @@ impl Lane {
         // Replays leave no last-writer records: a change behind them waits until they are durable.
         let early = !self.recovery.is_over();
         if changed && (synced || long || flags || early) {
-            return Some(self.dependency_on_itself());
+            return Some(self.dependency_on_itself(request.shard));
         }
         let shard = self.meta_index(request.shard);
         let client = (received.open.client, request.shard);
@@ -117,15 +119,18 @@ impl Lane {
     pub(crate) fn dependency_of_session(&self, slot_id: &SlotId) -> Option<CommitDependency> {
         let table = self.sessions.table((slot_id.shard, slot_id.session));
         match table.and_then(|table| table.recorded_in) {
-            None => Some(self.dependency_on_itself()),
-            Some(until) if self.commit.is_safe(until) => None,
-            Some(until) => Some(CommitDependency { until, reason: Reason::Itself }),
+            None => Some(self.dependency_on_itself(slot_id.shard)),
+            Some(batch_no) => {
+                let until = Gate::of(slot_id.shard, batch_no);
+                let dependency = CommitDependency { until, reason: Reason::Itself };
+                (!self.commit.is_safe(until)).then_some(dependency)
+            }
         }
     }
 
     /// The dependency of a change on its own record, which is in the open batch.
-    pub(crate) const fn dependency_on_itself(&self) -> CommitDependency {
-        CommitDependency { until: self.commit.open_no(), reason: Reason::Itself }
+    pub(crate) const fn dependency_on_itself(&self, shard: ShardId) -> CommitDependency {
+        CommitDependency { until: self.commit.open_gate(shard), reason: Reason::Itself }
     }
 
     fn dependency_of(
@@ -155,7 +160,7 @@ impl Lane {
                     | AccessMode::Make
                     | AccessMode::Share => self.waits(last_writer, client)?,
                 };
-                Some(CommitDependency { until: last_writer.batch_no, reason })
+                Some(CommitDependency { until: last_writer.until, reason })
             }
         }
     }
@@ -195,17 +200,15 @@ impl Lane {
         let foreign = [Some(last), other].into_iter().flatten().find(is_foreign);
         let of_foreign = match self.config.limits.share {
             Share::Off => None,
-            Share::Write | Share::Strict => foreign.map(|foreign| CommitDependency {
-                until: foreign.batch_no,
-                reason: Reason::Foreign,
-            }),
+            Share::Write | Share::Strict => foreign
+                .map(|foreign| CommitDependency { until: foreign.until, reason: Reason::Foreign }),
         };
         // That of another client's change may be an earlier batch than that of an own one.
-        if of_foreign.is_some_and(|dependency| dependency.until == last.batch_no) {
+        if of_foreign.is_some_and(|dependency| dependency.until == last.until) {
             return of_foreign;
         }
         let reason = self.waits_for_all(last, (client, shard));
-        let of_all = reason.map(|reason| CommitDependency { until: last.batch_no, reason });
+        let of_all = reason.map(|reason| CommitDependency { until: last.until, reason });
         CommitDependency::later(of_foreign, of_all)
     }
 
@@ -267,7 +270,7 @@ impl Lane {
             slot: request.slot,
             xid: request.xid,
             transno,
-            batch_no: self.commit.open_no(),
+            until: self.commit.open_gate(request.shard),
         };
         self.record_last_writers(last_writer, request.op);
     }

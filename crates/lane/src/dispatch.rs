@@ -1,7 +1,7 @@
 //! A request of an authenticated connection: checked, routed, judged against its slot, executed.
 
 use crate::Lane;
-use crate::acknowledgements::BatchNo;
+use crate::acknowledgements::{BatchNo, Gate};
 use crate::commit::ChangeRecord;
 use crate::commit_dependency::{CommitDependency, Reason};
 use crate::config::{Config, Share};
@@ -417,8 +417,9 @@ impl Lane {
             slot.state = State::Deferred(target, done, Vec::new());
             return self.await_write(*slot_id, transno);
         }
-        if !self.commit.is_safe(slot.batch_no) {
-            let (until, reason) = (slot.batch_no, Reason::Itself);
+        let until = Gate::of(slot_id.shard, slot.batch_no);
+        if !self.commit.is_safe(until) {
+            let reason = Reason::Itself;
             slot.state = State::Deferred(target, done, Vec::new());
             return self.hold(*slot_id, CommitDependency { until, reason });
         }
@@ -494,7 +495,7 @@ impl Lane {
         let changes = self.scratch.take_changes();
         let slot_id = SlotId { shard, session, slot: number };
         let open_no = self.commit.open_no();
-        let signed = dependency.is_none_or(|dependency| dependency.until < open_no);
+        let signed = dependency.is_none_or(|dependency| dependency.until.batch_no < open_no);
         let change_record =
             ChangeRecord { slot_id, xid, op, done: &done, pre_versions, changes: &changes, signed };
         let token = self.record_change(&change_record);

@@ -6,6 +6,7 @@
 //! is durable: the next recovery waits for that lane to lock again (docs/protocol.md §14).
 
 use crate::Lane;
+use crate::acknowledgements::Gate;
 use crate::request::ReceivedRequest;
 use crate::request_header::SlotId;
 use crate::waiters::{Cause, Waiter};
@@ -112,7 +113,8 @@ impl Lane {
         for woken in woken {
             let table = self.sessions.table((shard, woken.session));
             let recorded_in = table.and_then(|table| table.recorded_in);
-            match recorded_in.filter(|batch_no| !self.commit.is_safe(*batch_no)) {
+            let recorded_in = recorded_in.map(|batch_no| Gate::of(shard, batch_no));
+            match recorded_in.filter(|gate| !self.commit.is_safe(*gate)) {
                 Some(until) if !self.commit.has_failed() => {
                     self.waiters.suspend(Cause::Batch(until), Waiter::Grant(woken));
                 }

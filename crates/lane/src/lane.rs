@@ -1,6 +1,5 @@
 //! `Lane`: the state of one server lane, and the dispatch of its events.
 
-use crate::acknowledgements::Acknowledger;
 use crate::commit::Commit;
 use crate::config::Config;
 use crate::connections::{Connections, Progress, Sealed};
@@ -121,7 +120,7 @@ impl Lane {
             data: data::Shards::new(shape, restored.datas),
             commit: {
                 let tokens = Seal::new(config.fs_key.clone(), config.fs, term);
-                Commit::new(seed, tokens, &[Acknowledger::LOCAL_FLUSH], logs.into_iter())
+                Commit::new(seed, tokens, logs.into_iter())
             },
             destroys: Destroys::default(),
             waiters: Waiters::new(seed),

@@ -2,10 +2,10 @@
 //! is not safe (docs/protocol.md §6).
 //!
 //! Records carry their batch. They lie in two generations of maps, and a generation is dropped when
-//! all its batches are safe: so the end of a batch costs no walk over its changes, and a lookup two
-//! probes. All records of the young generation are of later batches than those of the old one.
+//! all its batches are safe for all shards: so the end of a batch costs no walk over its changes,
+//! and a lookup two probes. All records of the young generation are of later batches than those of the old one.
 
-use crate::acknowledgements::BatchNo;
+use crate::acknowledgements::{Acknowledgements, BatchNo, Gate, Scope};
 use hashbrown::HashMap;
 use interface::Seed;
 use meta::{AccessMode, DependencyKey, KeyAccess};
@@ -20,8 +20,8 @@ pub(crate) struct LastWriter {
     pub(crate) slot: u16,
     pub(crate) xid: Xid,
     pub(crate) transno: Transno,
-    /// The batch with its record.
-    pub(crate) batch_no: BatchNo,
+    /// What makes it safe.
+    pub(crate) until: Gate,
 }
 
 /// The changes of a directory's entries, which do not depend on each other: the last, and the last
@@ -90,31 +90,42 @@ impl LastWriters {
                 dir_writers.last = last_writer;
             }
             (AccessMode::Change | AccessMode::Make | AccessMode::Share, key) => {
-                keys.insert(key, last_writer);
+                let before = || keys.get(&key).or_else(|| self.old.keys.get(&key));
+                let scope = last_writer.until.scope;
+                // Shards have one key in common; its change before may be safe later than this one.
+                let is_in_common = key == DependencyKey::Topology
+                    && before().is_some_and(|before| before.until.scope != scope);
+                let scope = if is_in_common { Scope::Lane } else { scope };
+                let until = Gate { scope, ..last_writer.until };
+                keys.insert(key, LastWriter { until, ..last_writer });
             }
         }
-        *last_no = last_writer.batch_no;
+        *last_no = last_writer.until.batch_no;
     }
 
     /// The last change of a key, unless it is safe.
-    pub(crate) fn last(&self, key: DependencyKey, safe: BatchNo) -> Option<&LastWriter> {
+    pub(crate) fn last(
+        &self,
+        key: DependencyKey,
+        acknowledgements: &Acknowledgements,
+    ) -> Option<&LastWriter> {
         let last = self.young.keys.get(&key).or_else(|| self.old.keys.get(&key))?;
-        (last.batch_no > safe).then_some(last)
+        (!acknowledgements.is_safe(last.until)).then_some(last)
     }
 
     /// The changes of a directory's entries, the latest first, without those that are safe.
     pub(crate) fn dir_writers(
         &self,
         dir: InodeNo,
-        safe: BatchNo,
+        acknowledgements: &Acknowledgements,
     ) -> impl Iterator<Item = DirWriters> {
+        let is_unsafe = |last_writer: &LastWriter| !acknowledgements.is_safe(last_writer.until);
         let found = [self.young.entries.get(&dir), self.old.entries.get(&dir)];
-        found.into_iter().flatten().filter(move |found| found.last.batch_no > safe).map(
-            move |found| DirWriters {
-                last: found.last,
-                other: found.other.filter(|other| other.batch_no > safe),
-            },
-        )
+        found
+            .into_iter()
+            .flatten()
+            .filter(move |found| is_unsafe(&found.last))
+            .map(move |found| DirWriters { last: found.last, other: found.other.filter(is_unsafe) })
     }
 
     /// The batch of the latest records was sealed: later ones begin a generation, if the old one is

@@ -38,6 +38,7 @@ mod contents;
 mod damage;
 mod deadlines;
 mod deadlock;
+mod dependents;
 mod destroy;
 mod dispatch;
 mod evict;

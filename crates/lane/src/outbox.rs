@@ -1,6 +1,7 @@
 //! Replies on their way out: at once, or all that depend on a batch together.
 
 use crate::Lane;
+use crate::acknowledgements::Gate;
 use crate::request_header::{RequestHeader, SlotId};
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::State;
@@ -82,7 +83,7 @@ impl Lane {
         let durable = if slot_id.shard.is_data() {
             done.transno <= self.commit.shard(slot_id.shard).durable
         } else {
-            self.commit.is_safe(slot.batch_no)
+            self.commit.is_safe(Gate::of(slot_id.shard, slot.batch_no))
         };
         assert!(durable || !token.is_empty(), "what may be lost is given to the client");
         let token = if durable { &[][..] } else { &token };

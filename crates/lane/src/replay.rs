@@ -207,7 +207,7 @@ impl Lane {
         let origin =
             Origin::Session { session, slot: number, xid, op, status, reply: body, opened };
         self.commit.push((shard, transno), record.pre_versions, origin, record.changes);
-        self.commit.open().replays.push((shard, session, transno));
+        self.commit.open(shard).replays.push((session, transno));
     }
 
     /// A replay did not fit: its client has lost a change. From here on it is sent no durable

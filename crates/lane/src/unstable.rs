@@ -7,6 +7,7 @@
 //! ```
 
 use crate::Lane;
+use crate::acknowledgements::Gate;
 use crate::commit::ChangeRecord;
 use crate::commit_dependency::Reason;
 use crate::config::Share;
@@ -83,7 +84,7 @@ impl Lane {
         let session = waiting.header.session;
         let table = self.sessions.table((shard, session));
         let known = table.and_then(|table| table.recorded_in);
-        let known = known.is_some_and(|batch_no| self.commit.is_safe(batch_no));
+        let known = known.is_some_and(|batch_no| self.commit.is_safe(Gate::of(shard, batch_no)));
         let fences = matches!(written.change, Change::Contents(ref change) if change.fences());
         if fences || waiting.synced || self.config.limits.sync || !known {
             return Some((transno, Reason::Itself));
@@ -151,7 +152,7 @@ impl Lane {
             ChangeRecord { slot_id, xid, op, done, pre_versions, changes: changes_ref, signed };
         self.record_change(&change_record);
         self.scratch.recycle(changes);
-        self.fence(change);
+        self.fence(shard, change);
     }
 
     /// Adds a waiter for a transaction, and makes the shard's writes durable soon.

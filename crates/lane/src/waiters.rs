@@ -15,7 +15,7 @@ mod suspended;
 
 pub(crate) use answers::{Answers, Waiting};
 
-use crate::acknowledgements::BatchNo;
+use crate::acknowledgements::Gate;
 use crate::request::{ReceivedFrame, Sizing, SuspendedRequest};
 use crate::request_header::SlotId;
 use crate::response::DeferredReply;
@@ -31,8 +31,8 @@ use wire::{Contents, ShardId, Transno};
 /// What something waits for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Cause {
-    /// This batch of the lane's log to be safe.
-    Batch(BatchNo),
+    /// Records in the lane's log to be safe. The first variant: see [`Waiters::gates`].
+    Batch(Gate),
     /// This transaction of a data shard to be durable.
     Write(ShardId, Transno),
     /// A cross-shard transaction to release its locks at a shard.
@@ -211,7 +211,22 @@ impl Waiters {
         bulks
     }
 
+    /// What has to be safe for waiters to be released.
+    pub(crate) fn gates(&self) -> impl Iterator<Item = Gate> {
+        self.by_cause.keys().map_while(|cause| match cause {
+            Cause::Batch(gate) => Some(*gate),
+            Cause::Write(..)
+            | Cause::Lock(..)
+            | Cause::Rows(..)
+            | Cause::Containment
+            | Cause::Reopening
+            | Cause::Recovery
+            | Cause::Freeze => None,
+        })
+    }
+
     /// Whether anything waits for a cause.
+    #[cfg(test)]
     pub(crate) fn has(&self, cause: &Cause) -> bool {
         self.by_cause.contains_key(cause)
     }

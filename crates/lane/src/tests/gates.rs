@@ -2,12 +2,12 @@
 
 use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, commit_rows, create, name};
 use crate::Share;
-use crate::acknowledgements::Acknowledger;
+use crate::acknowledgements::{Acknowledger, Gate};
 use crate::test_server::TestServer;
 use alloc::vec::Vec;
 use wire::{
     Find, Handle, HandleId, InodeNo, Lookup, Mkdir, Op, OpenFor, Pattern, Predicate, Request,
-    Rmdir, SetTime, Setattr, Status, Unlink, Wire, Xid, reply_flag, request_flag,
+    Rmdir, SetTime, Setattr, Status, Unlink, Wire, Write, Xid, reply_flag, request_flag,
 };
 
 /// Clients with durable sessions, and a log whose appends end on demand.
@@ -423,7 +423,7 @@ fn a_write_depends_on_the_size_flag_that_another_open_set() {
 fn a_reply_waits_for_the_slowest_member_and_independent_ones_do_not() {
     let mut harness = Harness::new(Share::Write);
     let slow = Acknowledger(1);
-    harness.server.lane_mut(0).commit.require(slow);
+    harness.server.lane_mut(0).commit.require(InodeNo::ROOT.shard(), slow);
     harness.mkdir(0, 1, "d");
     let body = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
     assert!(harness.ask(1, (Op::Rmdir, 1), &body).is_none(), "it depends on the mkdir");
@@ -432,17 +432,45 @@ fn a_reply_waits_for_the_slowest_member_and_independent_ones_do_not() {
         harness.peers[1].replies(&mut harness.server).is_empty(),
         "flushed, but not acknowledged"
     );
+    let sealed_no = harness.server.lane_mut(0).commit.sealed_no();
+    let gate = Gate::of(InodeNo::ROOT.shard(), sealed_no);
     let before = harness.held();
     let got = harness.ask(2, (Op::Create, 1), &create("independent")).expect("answered at once");
     assert_eq!((got.head.flags, harness.held()), (reply_flag::TOKEN, before));
     let commit = &mut harness.server.lane_mut(0).commit;
-    let (sealed_no, safe_no) = (commit.sealed_no(), commit.safe());
-    assert!(safe_no < sealed_no, "the slow member delays it");
-    commit.acknowledge(slow, sealed_no);
-    assert!(commit.safe() > safe_no);
+    assert!(!commit.is_safe(gate), "the slow member delays it");
+    commit.acknowledge(slow, commit.sealed_no());
+    assert!(commit.is_safe(gate));
     harness.server.event(0, interface::Event::Tick);
     harness.server.run_turns_only(0);
     let got = harness.peers[1].replies(&mut harness.server).pop().expect("released");
     assert_eq!(got.head.status, Status::Ok);
     assert!(got.head.flags & reply_flag::GATED != 0);
+}
+
+#[test]
+fn a_slow_member_delays_the_shards_that_require_it_alone() {
+    let mut harness = Harness::new(Share::Write);
+    let file = harness.peers[0].create(&mut harness.server, "file");
+    let data = harness.server.map.data_shard(file, 0);
+    let slow = Acknowledger(1);
+    harness.server.lane_mut(0).commit.require(InodeNo::ROOT.shard(), slow);
+    harness.mkdir(0, 1, "d");
+    let body = Rmdir { caller: ROOT, parent: InodeNo::ROOT, name: name("d") };
+    assert!(harness.ask(1, (Op::Rmdir, 1), &body).is_none(), "it depends on the mkdir");
+    let clears = wire::ClearPrivileges::Nothing;
+    let body = Write { inode: file, file_offset: 0, append: false, clears }.to_bytes();
+    let head = harness.peers[2].head(Op::Write, data, 1);
+    let head = Request { flags: request_flag::SYNC, ..head };
+    harness.peers[2].send(&mut harness.server, &head, &body, Some(b"bytes"));
+    harness.server.run();
+    let got = harness.peers[2].replies(&mut harness.server).pop().expect("the flush suffices");
+    assert_eq!((got.head.status, got.head.flags), (Status::Ok, reply_flag::GATED));
+    assert!(harness.peers[1].replies(&mut harness.server).is_empty(), "its shard requires more");
+    let commit = &mut harness.server.lane_mut(0).commit;
+    commit.acknowledge(slow, commit.sealed_no());
+    harness.server.event(0, interface::Event::Tick);
+    harness.server.run_turns_only(0);
+    let got = harness.peers[1].replies(&mut harness.server).pop().expect("released");
+    assert_eq!(got.head.status, Status::Ok);
 }

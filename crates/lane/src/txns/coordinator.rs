@@ -222,13 +222,13 @@ impl Lane {
             signed,
         };
         self.record_change(&change_record);
-        self.hold(slot_id, self.dependency_on_itself());
+        self.hold(slot_id, self.dependency_on_itself(slot_id.shard));
         self.scratch.recycle(changes);
         let SlotId { shard, session, slot } = slot_id;
-        let batch_no = self.commit.open_no();
-        let last_writer = LastWriter { client, session, shard, slot, xid, transno, batch_no };
+        let until = self.commit.open_gate(shard);
+        let last_writer = LastWriter { client, session, shard, slot, xid, transno, until };
         self.record_last_writers(last_writer, op);
-        let cause = Cause::Batch(self.commit.open_no());
+        let cause = Cause::Batch(until);
         self.waiters.suspend(cause, Waiter::Step(Awaited::Decided(txn)));
         let slot = self.sessions.table_or_new((shard, session)).slot(slot);
         assert!(slot.xid == xid, "a slot waits for its request");

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm)]
 
 use super::{Cause, Waiter, Waiters};
-use crate::acknowledgements::BatchNo;
+use crate::acknowledgements::{BatchNo, Gate};
 use crate::request::{ReceivedFrame, Sizing};
 use crate::request_header::SlotId;
 use alloc::vec::Vec;
@@ -25,6 +25,10 @@ fn slots(waiters: &[Waiter]) -> Vec<u16> {
     waiters.iter().map(slot).collect()
 }
 
+fn batch(batch_no: BatchNo) -> Cause {
+    Cause::Batch(Gate::of(ShardId::meta(0), batch_no))
+}
+
 fn write(transno: u64) -> Cause {
     Cause::Write(ShardId::data(0), Transno(transno))
 }
@@ -37,16 +41,16 @@ fn received(conn: u64, buf: Option<u32>) -> Waiter {
 #[test]
 fn waiters_proceed_in_the_order_in_which_they_came_and_once() {
     let mut waiters = waiters();
-    let cause = Cause::Batch(BatchNo(3));
+    let cause = batch(BatchNo(3));
     for number in [4, 2, 9] {
         waiters.suspend(cause.clone(), slot(number));
     }
-    waiters.suspend(Cause::Batch(BatchNo(4)), slot(1));
+    waiters.suspend(batch(BatchNo(4)), slot(1));
     assert!(waiters.has(&cause));
     assert_eq!(slots(&waiters.release(&cause)), [4, 2, 9]);
     assert!(!waiters.has(&cause));
     assert!(waiters.release(&cause).is_empty());
-    assert!(waiters.has(&Cause::Batch(BatchNo(4))), "another cause");
+    assert!(waiters.has(&batch(BatchNo(4))), "another cause");
 }
 
 #[test]
@@ -87,7 +91,7 @@ fn sizes_do_not_hurry_the_data_shards_and_replies_do() {
     waiters.suspend(write(1), Waiter::Size(sizing, contents));
     assert!(!waiters.is_urgent());
     waiters.suspend(write(1), slot(1));
-    waiters.suspend(Cause::Batch(BatchNo(1)), slot(2));
+    waiters.suspend(batch(BatchNo(1)), slot(2));
     assert!(waiters.is_urgent());
     assert_eq!(waiters.release(&write(1)).len(), 2);
     assert!(!waiters.is_urgent());
