@@ -259,11 +259,11 @@ impl Uring {
     }
 
     /// Submits the queued operations, and waits for a completion if `wait` says so: one system
-    /// call, or none when there is nothing to submit, to process or to wait for. After a read by
-    /// itself the next call submits and processes, so that the reply to it can leave with that.
+    /// call, or none when there is nothing to submit, to process or to wait for. A wait that a read
+    /// by itself ends submits nothing; the next call does, so that the reply can leave with that.
     pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
         let has_read = self.read_alone();
-        if has_read && !std::mem::replace(&mut self.is_due, true) {
+        if has_read && wait != Wait::No && !std::mem::replace(&mut self.is_due, true) {
             return Ok(());
         }
         self.is_due = false;

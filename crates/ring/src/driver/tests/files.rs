@@ -98,10 +98,14 @@ fn a_lone_read_that_the_page_cache_has_does_not_enter_io_uring() {
         }
         assert_eq!(back[0], [7; 4096]);
         harness.queue(token(0), read(&mut back[0]));
+        harness.enter(Wait::No);
+        assert_eq!(harness.reaped.pop().unwrap().result, Ok(4096));
+        assert_eq!(harness.driver.enter_count(), 3, "what does not wait submits");
+        harness.queue(token(0), read(&mut back[0]));
         harness.queue(token(1), read(&mut back[1]));
         assert_eq!(harness.result(token(0)), Ok(4096));
         assert_eq!(harness.result(token(1)), Ok(4096));
-        assert_eq!(harness.driver.call_count(), 4, "two are submitted together");
+        assert_eq!(harness.driver.call_count(), 5, "two are submitted together");
         assert_eq!(back[1], [7; 4096]);
         fs::write(&path, b"").unwrap();
         assert_eq!(harness.ask(token(0), read(&mut back[0])), Ok(0), "the end");
