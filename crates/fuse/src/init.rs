@@ -24,8 +24,6 @@ const WANTED: u64 = init_flag::ASYNC_READ
     | init_flag::BIG_WRITES
     | init_flag::DONT_MASK
     | init_flag::AUTO_INVAL_DATA
-    | init_flag::DO_READDIRPLUS
-    | init_flag::READDIRPLUS_AUTO
     | init_flag::ASYNC_DIO
     | init_flag::PARALLEL_DIROPS
     | init_flag::MAX_PAGES

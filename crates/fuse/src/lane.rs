@@ -250,9 +250,15 @@ impl MountLane {
         let Some(pending) = self.pendings.get(pending_id) else { return };
         let Config { over_io_uring, leases, .. } = self.config;
         let uring = if over_io_uring { init_flag::OVER_IO_URING } else { 0 };
-        // A kernel that checks permissions by itself must know the ACLs.
-        let acl = if leases { init_flag::POSIX_ACL } else { 0 };
-        let negotiated = split(&pending.request).and_then(|(_, args)| negotiate(args, uring | acl));
+        // A kernel that checks permissions by itself must know the ACLs. Attributes in a listing
+        // are of use only where it may keep them.
+        let caching = if leases {
+            init_flag::POSIX_ACL | init_flag::DO_READDIRPLUS | init_flag::READDIRPLUS_AUTO
+        } else {
+            0
+        };
+        let negotiated =
+            split(&pending.request).and_then(|(_, args)| negotiate(args, uring | caching));
         match negotiated {
             Ok(negotiated) => {
                 if let Negotiated::Session { forgets_names: true, .. } = negotiated {

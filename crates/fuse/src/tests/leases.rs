@@ -415,14 +415,16 @@ fn a_notify_that_is_stuck_is_logged_once() {
 }
 
 #[test]
-fn acls_are_the_kernels_and_peer_lanes_hear_that_names_can_be_forgotten() {
+fn a_kernel_that_caches_gets_acls_and_lists_attributes_and_peer_lanes_hear_of_forgetting() {
     for (leases, minor) in [(true, 45), (true, 43), (false, 45)] {
         let mut harness = if leases { Harness::with_leases() } else { Harness::new() };
         harness.lane.leases.forgets_names = false;
         let args = [u32s(&[7, minor, 4096, u32::MAX, u32::MAX]), vec![0; 44]].concat();
         harness.kernel_request(Opcode::Init, 1, InodeNo(0), &args);
         let reply = harness.reply();
-        let has_acl = u64::from(u32_at(&reply, 12)) & init_flag::POSIX_ACL != 0;
+        let flags = u64::from(u32_at(&reply, 12));
+        assert_eq!(flags & init_flag::DO_READDIRPLUS != 0, leases);
+        let has_acl = flags & init_flag::POSIX_ACL != 0;
         assert_eq!((has_acl, harness.lane.leases.forgets_names), (leases, minor >= 44));
         let message = MountMessage::ForgetsNames;
         let told = [(LaneId(1), message), (LaneId(2), message)];

@@ -29,8 +29,6 @@ fn init_negotiates_the_features_that_are_offered_and_wanted() {
         | init_flag::BIG_WRITES
         | init_flag::DONT_MASK
         | init_flag::AUTO_INVAL_DATA
-        | init_flag::DO_READDIRPLUS
-        | init_flag::READDIRPLUS_AUTO
         | init_flag::ASYNC_DIO
         | init_flag::PARALLEL_DIROPS
         | init_flag::MAX_PAGES
