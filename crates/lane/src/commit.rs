@@ -533,9 +533,10 @@ impl Lane {
         let (State::Deferred(target, ..) | State::Running(target)) = slot.state else { return };
         let done = Done { status: Status::Io, transno: Transno(0), body: Vec::new() };
         slot.state = State::Done(done.clone());
+        slot.lease = None;
         slot.batch_no = BatchNo(0);
         let request = (slot.xid, slot.op);
-        let slot_reply = SlotReply { target, done: &done, flags: 0, token: &[] };
+        let slot_reply = SlotReply { target, done: &done, flags: 0, lease: None, token: &[] };
         self.answer_slot(turn, slot_id, request, &slot_reply);
     }
 }

@@ -115,6 +115,10 @@ pub struct Limits {
     pub log_space_bytes_min: u64,
     /// Log space required for changes that free space, in bytes.
     pub log_space_bytes_last: u64,
+    /// How long a lease lasts, in milliseconds; 0: none are granted.
+    pub lease_term_ms: u64,
+    /// Leases of all clients.
+    pub lease_count_max: usize,
     /// New directories down to this depth are spread over the metadata shards, deeper ones stay
     /// with their parent: 0 (none), 1 (the root's entries) or 2.
     pub spread_depth: u8,
@@ -147,6 +151,8 @@ impl Default for Limits {
             destroy_count_max: 64,
             log_space_bytes_min: 1 << 20,
             log_space_bytes_last: 1 << 18,
+            lease_term_ms: 10_000,
+            lease_count_max: 1_000_000,
             spread_depth: 2,
         }
     }

@@ -38,6 +38,7 @@ impl Lane {
         let Some(open) = self.connections.remove(conn) else { return };
         let (now, limits) = (turn.now.mono, &self.config.limits);
         self.sessions.on_disconnected((open.session, open.client), conn, now, limits);
+        self.on_lease_holder_gone(turn, open.session);
     }
 
     /// Counts a request that waits as outstanding, also one of an op that is mostly answered at

@@ -148,7 +148,7 @@ impl Lane {
         let Some(slot) = self.sessions.slot(slot_id) else { return };
         let State::Running(target) = slot.state else { return };
         let request = (slot.xid, slot.op);
-        let slot_reply = SlotReply { target, done: &done, flags: 0, token: &[] };
+        let slot_reply = SlotReply { target, done: &done, flags: 0, lease: None, token: &[] };
         self.answer_slot(turn, slot_id, request, &slot_reply);
         if let Some(slot) = self.sessions.slot(slot_id) {
             slot.state = State::Done(done);

@@ -15,6 +15,7 @@ impl Lane {
         while let Some(client) = self.sessions.clients_mut().next_locks_expired(now) {
             self.expire_locks(turn, client);
         }
+        self.expire_leases(turn);
         self.retry_removals(turn);
         self.send_notifications(turn);
         self.end_path_lookups(turn);
@@ -54,6 +55,7 @@ impl Lane {
             self.paths.until(),
             self.searches.deadline(),
             self.peers.deadline(now),
+            self.leases.deadline(),
         ]);
         let retry = retries.flatten().min();
         [recovery, handshake, clients, retry].into_iter().flatten().min()

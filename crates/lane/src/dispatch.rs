@@ -52,14 +52,18 @@ impl Lane {
         frame: Span,
         bulk: Option<Bulk>,
     ) -> Result<bool, ProtocolError> {
-        let request = match Header::decode(turn.arena.get(frame))?.0 {
+        let (header, body) = Header::decode(turn.arena.get(frame))?;
+        let request = match header {
             Header::Request(request) => request,
+            Header::RecallAck => {
+                let body = body.to_vec();
+                return self.on_recall_ack(turn, conn, &body).map(|()| false);
+            }
             Header::Handshake(_)
             | Header::Reply(_)
             | Header::CommitNotification
             | Header::Grant
-            | Header::Recall
-            | Header::RecallAck => {
+            | Header::Recall => {
                 return Err(ProtocolError::Kind);
             }
         };
@@ -216,13 +220,16 @@ impl Lane {
         self.send_found(turn, effect.found);
         self.report_open_files(turn, received, effect.status);
         self.on_access_of(turn, received, effect.access);
-        let body = self.scratch.take_reply();
         let strict = self.config.limits.share == Share::Strict;
-        if let Some(dependency) = strict.then(|| self.dependency(received, &effect)).flatten() {
+        let dependency = strict.then(|| self.dependency(received, &effect)).flatten();
+        let is_deferred = dependency.is_some();
+        let lease = if is_deferred { None } else { self.grant(turn, received, effect.status) };
+        let body = self.scratch.take_reply();
+        if let Some(dependency) = dependency {
             let status = effect.status;
             self.defer_reply(received, (status, body.clone()), dependency);
         } else {
-            let response = Response::plain(effect.status, &body);
+            let response = Response { lease, ..Response::plain(effect.status, &body) };
             self.send_reply(turn, received.conn, &RequestHeader::from(request), &response);
         }
         self.scratch.return_reply(body);
@@ -236,16 +243,7 @@ impl Lane {
         received: &ReceivedRequest<'_>,
     ) -> Result<meta::Effect, ProtocolError> {
         let request = received.request;
-        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
-        let ask = meta::MetaRequest {
-            op: request.op,
-            body,
-            client: received.open.client,
-            squash: received.open.binding.squash,
-            export_root: received.open.binding.top,
-            now: Timestamp::from_ns(turn.now.wall_ns),
-            records_reads: self.config.limits.share == Share::Strict,
-        };
+        let ask = self.meta_request(turn, received);
         self.scratch.begin();
         if self.has_its_handles(received) {
             return Ok(meta::Effect::unchanged(Status::TooManyFiles));
@@ -262,6 +260,23 @@ impl Lane {
         }
         let stuck = effect.status == Status::Busy && self.is_stuck(request.shard);
         Ok(if stuck { meta::Effect::unchanged(Status::Io) } else { effect })
+    }
+
+    /// A request as its metadata shard sees it.
+    pub(crate) fn meta_request<'t>(
+        &self,
+        turn: &'t Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> meta::MetaRequest<'t> {
+        meta::MetaRequest {
+            op: received.request.op,
+            body: &turn.arena.get(received.frame)[HEADER_BYTES..],
+            client: received.open.client,
+            squash: received.open.binding.squash,
+            export_root: received.open.binding.top,
+            now: Timestamp::from_ns(turn.now.wall_ns),
+            records_reads: self.config.limits.share == Share::Strict,
+        }
     }
 
     /// Executes a request that must take effect exactly once.
@@ -310,6 +325,9 @@ impl Lane {
     ) -> Result<(), ProtocolError> {
         if is_lock(received.request.op) {
             return self.execute_own(turn, received);
+        }
+        if self.waits_for_leases(turn, received) {
+            return Ok(());
         }
         let mut effect = self.execute(turn, received)?;
         if effect.status == Status::Busy {
@@ -424,7 +442,7 @@ impl Lane {
             return self.hold(*slot_id, CommitDependency { until, reason });
         }
         let flags = reply_flag::FROM_SLOT;
-        let slot_reply = SlotReply { target, done: &done, flags, token: &[] };
+        let slot_reply = SlotReply { target, done: &done, flags, lease: None, token: &[] };
         self.answer_slot(turn, slot_id, (xid, op), &slot_reply);
     }
 
@@ -460,21 +478,24 @@ impl Lane {
         dependency: Option<CommitDependency>,
     ) {
         let request = received.request;
+        let lease = self.grant(turn, received, status);
         let body = self.scratch.take_reply();
         let Request { shard, session, slot: number, .. } = *request;
         let slot = self.sessions.table_or_new((shard, session)).slot(number);
         slot.xid = request.xid;
         slot.op = request.op;
         slot.batch_no = BatchNo(0);
+        slot.lease = None;
         let transno = wire::Transno(0);
         let done = Done { status, transno, body: body.clone() };
         if let Some(dependency) = dependency {
             let target = Target { conn: received.conn, trace_id: request.trace_id };
             slot.state = State::Deferred(target, done, Vec::new());
+            slot.lease = lease;
             self.hold(SlotId { shard, session, slot: number }, dependency);
         } else {
             slot.state = State::Done(done);
-            let response = Response::plain(status, &body);
+            let response = Response { lease, ..Response::plain(status, &body) };
             self.send(turn, received.conn, &RequestHeader::from(request), &response);
         }
         self.scratch.return_reply(body);
@@ -491,6 +512,8 @@ impl Lane {
     ) {
         let Request { shard, session, slot: number, xid, op, trace_id, .. } = *received.request;
         let (status, transno, pre_versions) = (effect.status, effect.transno, effect.pre_versions);
+        let lease = self.grant(turn, received, status);
+        let is_deferred = dependency.is_some();
         let done = Done { status, transno, body: self.scratch.reply().to_vec() };
         let changes = self.scratch.take_changes();
         let slot_id = SlotId { shard, session, slot: number };
@@ -506,7 +529,7 @@ impl Lane {
             self.hold(slot_id, dependency);
             State::Deferred(target, done, token.clone())
         } else {
-            let slot_reply = SlotReply { target, done: &done, flags: 0, token: &token };
+            let slot_reply = SlotReply { target, done: &done, flags: 0, lease, token: &token };
             self.answer_slot(turn, &slot_id, (xid, op), &slot_reply);
             State::Done(done)
         };
@@ -515,6 +538,7 @@ impl Lane {
         slot.xid = xid;
         slot.op = op;
         slot.state = state;
+        slot.lease = lease.filter(|_| is_deferred);
     }
 
     /// Passes a request to the data shards, which own its bulk from here on.

@@ -91,6 +91,7 @@ impl Lane {
             ExportChange::Put(export) => self.exports.put(export),
             ExportChange::Removed { name } => self.exports.remove(name.0),
         }
+        self.recall_export(change);
         self.containment.forget_uses();
         // Whose export is over learns the reason when it reconnects.
         let (changed, mut over) = self.connections.rebind(|binding| {
@@ -103,6 +104,22 @@ impl Lane {
         self.end_unexported(turn);
         // Waiting requests are checked against the new definition.
         self.containment.due = true;
+    }
+
+    /// What clients of an export cache was granted by its earlier definition.
+    fn recall_export(&mut self, change: &ExportChange<'_>) {
+        let name = match change {
+            ExportChange::Put(export) => export.name.0,
+            ExportChange::Removed { name } => name.0,
+        };
+        let is_bound = |basis: &Basis| {
+            // A removed export is not found any more.
+            let known = self.exports.numbered(basis.export_no);
+            basis.export_no != 0 && known.is_none_or(|known| known.name == name)
+        };
+        let bound = self.sessions.all().filter(|(_, session)| is_bound(&session.basis));
+        let bound: BTreeSet<ClientUuid> = bound.map(|(_, session)| session.row.client).collect();
+        self.recall_from(&bound.into_iter().collect::<Vec<_>>());
     }
 
     /// Ends the sessions of an export that was removed or has another root: no client can resume

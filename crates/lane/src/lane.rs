@@ -1,7 +1,7 @@
 //! `Lane`: the state of one server lane, and the dispatch of its events.
 
 use crate::commit::Commit;
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::connections::{Connections, Progress, Sealed};
 use crate::containment::Containment;
 use crate::damage::Paths;
@@ -11,6 +11,7 @@ use crate::evictions::Evictions;
 use crate::export::Table;
 use crate::freeze::Freezing;
 use crate::keys::Keys;
+use crate::leases::Leases;
 use crate::limits::{Limit, LimitLog};
 use crate::merge::Queues;
 use crate::non_resident::NonResident;
@@ -69,6 +70,8 @@ pub struct Lane {
     pub(crate) exports: Table,
     pub(crate) containment: Containment,
     pub(crate) freeze: Freezing,
+    /// What clients may cache.
+    pub(crate) leases: Leases,
     pub(crate) stats: Counters,
     /// The limits that were reached.
     pub(crate) limit_log: LimitLog,
@@ -108,7 +111,10 @@ impl Lane {
         let recovery = {
             let queues =
                 Queues::new(config.share_before, config.rules.hold(wire::Rule::MergePeerLanes));
-            Recovery::new(sessions.recorded(), (restored.failed, restored.recovered), queues)
+            let awaits = config.rules.hold(wire::Rule::LeaseRestart);
+            let lease_ms = if awaits { config.limits.lease_term_ms } else { 0 };
+            let before = (restored.failed, restored.recovered);
+            Recovery::new(sessions.recorded(), before, queues, lease_ms)
         };
         let mut lane = Self {
             nonces: NonceSource::new(config.seed),
@@ -133,6 +139,10 @@ impl Lane {
             exports: Table::new(&config.exports, &restored.exports),
             containment: Containment::new(seed, config.lane),
             freeze: Freezing::default(),
+            leases: {
+                let Limits { lease_term_ms, lease_count_max, .. } = config.limits;
+                Leases::new(seed, lease_term_ms, lease_count_max)
+            },
             stats: Counters::default(),
             limit_log: LimitLog::default(),
             wake_at: None,
@@ -341,6 +351,7 @@ impl Core for Lane {
         self.recover(turn);
         self.shrink(turn.now.mono);
         self.destroy(turn);
+        self.send_recalls(turn);
         self.append(turn);
         self.settle_peers(turn);
         if self.is_stopping() {

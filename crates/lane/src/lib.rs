@@ -53,6 +53,7 @@ mod inspect;
 mod keys;
 mod lane;
 mod last_writer;
+mod leases;
 mod limits;
 mod log_space;
 mod merge;

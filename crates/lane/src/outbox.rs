@@ -42,7 +42,7 @@ impl Lane {
         };
         let token = Some(response.token).filter(|token| !token.is_empty());
         self.stats.reply_gating.token_count += u64::from(token.is_some());
-        let parts = ReplyParts { message: response.body, lease: None, token };
+        let parts = ReplyParts { message: response.body, lease: response.lease, token };
         let head = Header::Reply(Reply {
             op: header.op,
             lane_hint,
@@ -79,7 +79,7 @@ impl Lane {
             slot.state = state;
             return;
         };
-        let (xid, op) = (slot.xid, slot.op);
+        let (xid, op, lease) = (slot.xid, slot.op, slot.lease.take());
         let durable = if slot_id.shard.is_data() {
             done.transno <= self.commit.shard(slot_id.shard).durable
         } else {
@@ -87,7 +87,7 @@ impl Lane {
         };
         assert!(durable || !token.is_empty(), "what may be lost is given to the client");
         let token = if durable { &[][..] } else { &token };
-        let slot_reply = SlotReply { target, done: &done, flags: reply_flag::GATED, token };
+        let slot_reply = SlotReply { target, done: &done, flags: reply_flag::GATED, lease, token };
         self.answer_slot(turn, slot_id, (xid, op), &slot_reply);
         if let Some(slot) = self.sessions.slot(slot_id) {
             slot.state = State::Done(done);
@@ -116,7 +116,7 @@ impl Lane {
         slot_reply: &SlotReply<'_>,
     ) {
         let SlotId { shard, session, slot } = *slot_id;
-        let SlotReply { target, done, flags, token } = *slot_reply;
+        let SlotReply { target, done, flags, lease, token } = *slot_reply;
         let header = RequestHeader { op, shard, slot, session, xid, trace_id: target.trace_id };
         let committed = self.committed(shard, session);
         self.track_committed_sent(
@@ -126,7 +126,7 @@ impl Lane {
         );
         let body = &done.body;
         let (status, transno, bulk) = (done.status, done.transno, None);
-        let response = Response { status, transno, committed, flags, body, token, bulk };
+        let response = Response { status, transno, committed, flags, body, lease, token, bulk };
         self.send(turn, target.conn, &header, &response);
     }
 

@@ -44,6 +44,7 @@ pub(crate) struct Recovery {
     /// By shard, the last transaction when a recovery last completed.
     recovered: BTreeMap<ShardId, Transno>,
     pub(crate) queues: Queues,
+    lease_ms: u64,
     /// The handles that sessions announced to reopen.
     pub(crate) reopens: Reopens,
     /// Size queries of metadata shards, deferred.
@@ -64,11 +65,13 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// `known`: the sessions that the log knows at this lane's shards.
+    /// `known`: the sessions that the log knows at this lane's shards. `lease_ms`: what a client
+    /// was granted before the start lasts for so long.
     pub(crate) fn new<'a>(
         known: impl Iterator<Item = (ShardId, SessionId, &'a SessionRow)>,
         (failed, recovered): (BTreeSet<ClientUuid>, BTreeMap<ShardId, Transno>),
         mut queues: Queues,
+        lease_ms: u64,
     ) -> Self {
         let mut waited: BTreeMap<ClientUuid, AwaitedClient> = BTreeMap::new();
         for (shard, session, row) in known {
@@ -83,6 +86,7 @@ impl Recovery {
             waited,
             recovered,
             queues,
+            lease_ms,
             reopens: Reopens::new(),
             sizings: Vec::new(),
             removals: Vec::new(),
@@ -130,11 +134,12 @@ impl Recovery {
         Some(next.min(self.looked_at.after_ms(limits.recovery_soft_ms / 8)))
     }
 
-    /// When missing clients are evicted.
+    /// When missing clients are evicted. Their leases have expired then.
     fn due_at(&self, began_at: Mono, limits: &crate::Limits) -> Mono {
         let soft_ms = limits.recovery_soft_ms;
         let soft = began_at.after_ms(soft_ms).max(self.progress_at.after_ms(soft_ms / 4));
-        soft.min(began_at.after_ms(limits.recovery_hard_ms)).max(self.grace_until)
+        let due_at = soft.min(began_at.after_ms(limits.recovery_hard_ms)).max(self.grace_until);
+        due_at.max(began_at.after_ms(self.lease_ms))
     }
 
     /// Notes the time of a regular check. If the last one was long ago, this lane or its machine

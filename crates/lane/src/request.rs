@@ -2,9 +2,10 @@
 
 use crate::connections::Open;
 use crate::request_header::RequestHeader;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use interface::{Bulk, ConnId, ContentsMac, Span, mac_of};
-use meta::Unit;
+use meta::{LeaseKey, Unit};
 use wire::{InodeNo, Request, Status, Transno};
 
 /// A request with its connection, frame and bulk.
@@ -27,6 +28,8 @@ pub(crate) struct SuspendedRequest {
     pub(crate) frame: Vec<u8>,
     /// The units that must stay resident for it.
     pub(crate) pins: Vec<Unit>,
+    /// The keys whose leases it ends.
+    pub(crate) lease_keys: Box<[LeaseKey]>,
 }
 
 /// A request that was received, and not begun.

@@ -4,7 +4,7 @@ use crate::request_header::RequestHeader;
 use crate::session::{Done, Target};
 use alloc::vec::Vec;
 use interface::{Bulk, ConnId};
-use wire::{Status, Transno};
+use wire::{LeaseGrant, Status, Transno};
 
 /// The contents of a reply.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct Response<'a> {
     pub(crate) committed: Transno,
     pub(crate) flags: u16,
     pub(crate) body: &'a [u8],
+    /// What is granted.
+    pub(crate) lease: Option<LeaseGrant>,
     /// Redo token; may be empty.
     pub(crate) token: &'a [u8],
     pub(crate) bulk: Option<Bulk>,
@@ -25,6 +27,8 @@ pub(crate) struct SlotReply<'a> {
     pub(crate) target: Target,
     pub(crate) done: &'a Done,
     pub(crate) flags: u16,
+    /// What is granted.
+    pub(crate) lease: Option<LeaseGrant>,
     /// Redo token; may be empty.
     pub(crate) token: &'a [u8],
 }
@@ -33,7 +37,8 @@ impl<'a> Response<'a> {
     /// The reply to a request that changed nothing.
     pub(crate) const fn plain(status: Status, body: &'a [u8]) -> Self {
         let (transno, committed) = (Transno(0), Transno(0));
-        Self { status, transno, committed, flags: 0, body, token: &[], bulk: None }
+        let (lease, bulk) = (None, None);
+        Self { status, transno, committed, flags: 0, body, lease, token: &[], bulk }
     }
 }
 

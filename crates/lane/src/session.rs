@@ -11,7 +11,7 @@ use crate::keys::KeyNo;
 use alloc::vec::Vec;
 use disk::SessionRow;
 use interface::{ConnId, Mono, Party};
-use wire::{InodeNo, Op, ProtocolError, SessionId, ShardId, Status, Transno, Xid};
+use wire::{InodeNo, LeaseGrant, Op, ProtocolError, SessionId, ShardId, Status, Transno, Xid};
 
 /// Names a session at a shard.
 pub(crate) type Key = (ShardId, SessionId);
@@ -90,6 +90,8 @@ pub(crate) struct Slot {
     pub(crate) state: State,
     /// The batch with its record, 0 without.
     pub(crate) batch_no: BatchNo,
+    /// What its deferred reply grants.
+    pub(crate) lease: Option<LeaseGrant>,
 }
 
 /// What to do with a request.
@@ -213,7 +215,8 @@ impl SlotTable {
         assert!(number > 0, "slots count from 1");
         let index = usize::from(number) - 1;
         if self.slots.len() <= index {
-            let free = Slot { xid: Xid(0), op: Op::Ping, state: State::Free, batch_no: BatchNo(0) };
+            let (state, batch_no) = (State::Free, BatchNo(0));
+            let free = Slot { xid: Xid(0), op: Op::Ping, state, batch_no, lease: None };
             self.slots.resize(index + 1, free);
         }
         &mut self.slots[index]

@@ -5,9 +5,7 @@ use crate::response::Response;
 use crate::waiters::Waiting;
 use data::Token;
 use interface::{Ticket, Turn, Usage};
-use wire::{
-    LeaseCounts, ObjectCounts, RecoveryCounts, ReplyGatingCounts, Stats, Status, Wire as _, Writer,
-};
+use wire::{ObjectCounts, RecoveryCounts, ReplyGatingCounts, Stats, Status, Wire as _, Writer};
 
 /// The lane's own counters; others are counted by their modules.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -71,7 +69,7 @@ impl Lane {
                 damage_count: self.stats.damage_count,
             },
             peers: self.peers.counts(),
-            leases: LeaseCounts::default(),
+            leases: self.leases.counts(),
         }
     }
 

@@ -13,6 +13,7 @@ mod freeze;
 mod gates;
 mod handshakes;
 mod inspect;
+mod leases;
 mod lists;
 mod map_epochs;
 mod merge;

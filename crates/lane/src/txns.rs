@@ -221,8 +221,8 @@ impl Lane {
     fn take_step(&mut self, turn: &mut Turn<'_>, message: &TxnMessage<'_>) {
         let TxnMessage { txn, shard, kind } = *message;
         match kind {
-            TxnMessageKind::Look { frees, wants } => {
-                self.on_look(turn, (shard, txn), frees, wants.0)
+            TxnMessageKind::Look { client, frees, wants } => {
+                self.on_look(turn, (shard, txn), (client, frees), wants.0)
             }
             TxnMessageKind::Seen { status, found, inode_count } => {
                 self.txns.inode_counts.insert(shard, inode_count);

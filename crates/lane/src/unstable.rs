@@ -65,7 +65,8 @@ impl Lane {
             slot.state = State::Deferred(target, done, token);
             self.wait_for((shard, until), Waiter::Slot(slot_id), reason);
         } else {
-            let slot_reply = SlotReply { target, done: &done, flags: 0, token: &token };
+            let slot_reply =
+                SlotReply { target, done: &done, flags: 0, lease: None, token: &token };
             self.answer_slot(turn, &slot_id, (header.xid, header.op), &slot_reply);
             if let Some(table) = self.sessions.table_mut((shard, header.session)) {
                 table.slot(header.slot).state = State::Done(done);

@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 use disk::TxnId;
 use interface::{Bulk, ConnId, Mono, Seed};
-use meta::{EndedWait, Unit};
+use meta::{EndedWait, LeaseKey, Unit};
 use wire::{Contents, ShardId, Transno};
 
 /// What something waits for.
@@ -47,6 +47,8 @@ pub(crate) enum Cause {
     Recovery,
     /// The end of a freeze.
     Freeze,
+    /// The end of all recalled leases of a key.
+    Lease(LeaseKey),
 }
 
 // Each match is exhaustive: a new cause has to say what becomes of its waiters.
@@ -55,7 +57,9 @@ impl Cause {
     const fn precedes_execution(&self) -> bool {
         match self {
             Self::Containment | Self::Reopening | Self::Recovery | Self::Freeze => true,
-            Self::Batch(_) | Self::Write(..) | Self::Lock(..) | Self::Rows(..) => false,
+            Self::Batch(_) | Self::Write(..) | Self::Lock(..) | Self::Rows(..) | Self::Lease(_) => {
+                false
+            }
         }
     }
 
@@ -64,6 +68,7 @@ impl Cause {
         match self {
             Self::Write(..) => true,
             Self::Batch(_)
+            | Self::Lease(_)
             | Self::Lock(..)
             | Self::Rows(..)
             | Self::Containment
@@ -77,7 +82,9 @@ impl Cause {
     const fn fails_with_log(&self) -> bool {
         match self {
             Self::Batch(_) | Self::Write(..) => true,
-            Self::Lock(..)
+            // It ends by the term at the latest.
+            Self::Lease(_)
+            | Self::Lock(..)
             | Self::Rows(..)
             | Self::Containment
             | Self::Reopening
@@ -100,7 +107,7 @@ pub(crate) enum Waiter {
     Step(Awaited),
     /// The Grant of an ended wait for a file lock.
     Grant(EndedWait),
-    /// A request that was begun, and needs a lock or rows.
+    /// A request that was begun, and needs a lock, rows or the end of leases.
     Suspended(Box<SuspendedRequest>),
     /// A request that was received, and not begun.
     Received(ReceivedFrame),
@@ -221,7 +228,8 @@ impl Waiters {
             | Cause::Containment
             | Cause::Reopening
             | Cause::Recovery
-            | Cause::Freeze => None,
+            | Cause::Freeze
+            | Cause::Lease(_) => None,
         })
     }
 
@@ -236,9 +244,10 @@ impl Waiters {
         self.urgent_count > 0
     }
 
-    /// Whether a request is suspended by a lock, or is to be resumed.
+    /// Whether a request is suspended by a lock or a lease, or is to be resumed.
     pub(crate) fn has_locked(&self) -> bool {
-        !self.due.is_empty() || self.any(|cause| matches!(cause, Cause::Lock(..)))
+        let is_meant = |cause: &Cause| matches!(cause, Cause::Lock(..) | Cause::Lease(_));
+        !self.due.is_empty() || self.any(is_meant)
     }
 
     /// Whether a request is suspended by non-resident rows.

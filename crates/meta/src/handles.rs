@@ -6,6 +6,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Bound;
 use wire::{ClientUuid, Handle, HandleId, InodeNo, OpenFor, PrivilegedBits};
 
 /// Writers of an inode come first ([`OpenFor::ALL`]).
@@ -185,6 +186,21 @@ impl Handles {
         self.known && self.first_from(Key::first(inode)).is_none()
     }
 
+    /// Whether another client than this has it open for writing, or had and may still write.
+    pub(crate) fn is_written_by_others(&self, inode: InodeNo, client: ClientUuid) -> bool {
+        let mut modes = OpenFor::ALL.into_iter().filter(|open_for| open_for.writes());
+        let foreign = modes.any(|open_for| {
+            let own = Key { inode, open_for, client, handle: HandleId(0) };
+            let first = Key { client: NO_CLIENT, ..own };
+            let behind = Key { handle: HandleId(u64::MAX), ..own };
+            let before = self.open.range(first..own).next();
+            let after = self.open.range((Bound::Excluded(behind), Bound::Unbounded)).next();
+            let same = |key: &Key| (key.inode, key.open_for) == (inode, open_for);
+            before.is_some() || after.is_some_and(same)
+        });
+        foreign || self.unsettled.contains(&inode)
+    }
+
     /// Open, as far as known.
     pub(crate) fn has_any(&self, inode: InodeNo) -> bool {
         self.first_from(Key::first(inode)).is_some()
@@ -298,6 +314,26 @@ mod tests {
         assert!(!handles.is_full(greedy));
         handles.drop_client(greedy);
         assert!(handles.counts.is_empty() && handles.open.is_empty());
+    }
+
+    #[test]
+    fn foreign_writers_are_found_before_and_behind_the_own_handles() {
+        let client = |number: u8| ClientUuid([number; 16]);
+        for other in [1, 9] {
+            for open_for in [OpenFor::Write, OpenFor::ReadWrite] {
+                let mut handles = Handles::new();
+                handles.open(FILE, client(5), handle(1, OpenFor::ReadWrite));
+                handles.open(FILE, client(other), handle(2, OpenFor::Read));
+                handles.open(InodeNo(FILE.0 + 1), client(other), handle(3, open_for));
+                assert!(!handles.is_written_by_others(FILE, client(5)));
+                assert!(handles.is_written_by_others(FILE, client(other)));
+                handles.open(FILE, client(other), handle(4, open_for));
+                assert!(handles.is_written_by_others(FILE, client(5)));
+                // Its client has left; what it wrote may still arrive.
+                handles.drop_client(client(other));
+                assert!(handles.is_written_by_others(FILE, client(5)));
+            }
+        }
     }
 
     #[test]

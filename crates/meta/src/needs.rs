@@ -4,7 +4,7 @@ use crate::inode::Body;
 use crate::state::State;
 use crate::uses::{AccessMode, DependencyKey, KeyAccess};
 use alloc::vec::Vec;
-use wire::{InodeNo, Name};
+use wire::{Handle, InodeNo, Name};
 
 /// Most inodes, and most entries, of an operation.
 const COUNT_MAX: usize = 2;
@@ -19,6 +19,10 @@ pub(crate) struct Needs<'a> {
     pub(crate) shows_inodes: bool,
     /// The entries are removed or moved.
     pub(crate) removes_entries: bool,
+    /// The entry is made. If it exists, it is at most opened.
+    pub(crate) makes_entry: bool,
+    /// The inode, or that of the entry, is opened for writing.
+    pub(crate) opens_for_writing: bool,
 }
 
 impl<'a> Needs<'a> {
@@ -29,6 +33,8 @@ impl<'a> Needs<'a> {
             listed: None,
             shows_inodes: false,
             removes_entries: false,
+            makes_entry: false,
+            opens_for_writing: false,
         }
     }
 
@@ -50,6 +56,17 @@ impl<'a> Needs<'a> {
         let place = self.entries.iter_mut().find(|place| place.is_none());
         assert!(place.is_some(), "an op names at most two entries");
         place.into_iter().for_each(|place| *place = Some((dir, name)));
+    }
+
+    /// Adds an entry that is made unless it exists.
+    pub(crate) fn new_entry(&mut self, dir: InodeNo, name: Name<'a>) {
+        self.entry(dir, name);
+        self.makes_entry = true;
+    }
+
+    /// The inode, or that of the entry, is opened.
+    pub(crate) fn opened(&mut self, handle: Option<Handle>) {
+        self.opens_for_writing = handle.is_some_and(|handle| handle.open_for.writes());
     }
 
     /// Adds an entry that is removed or moved.

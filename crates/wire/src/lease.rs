@@ -99,7 +99,7 @@ message! {
     Recall<'a> {
         /// Rises along the recalls of a server lane.
         recall_no: RecallNo,
-        /// The lane's last grant: a grant up to it that is still on its way is ignored.
+        /// The last grant that ends: a grant up to it that is still on its way is ignored.
         lease_no_max: LeaseNo,
         /// The keys.
         keys: List<'a, LeaseKey<'a>>,

@@ -68,6 +68,17 @@ rules! {
     PeerOnce "peer-once",
     /// A message between lanes that is not acknowledged in time is sent again.
     PeerResend "peer-resend",
+    /// A change waits until other clients have dropped what they cache of it.
+    LeaseRecall "lease-recall",
+    /// A key is not granted while a request waits for its leases to end.
+    LeaseWaiter "lease-waiter",
+    /// The server waits for the whole term that it granted.
+    LeaseTerm "lease-term",
+    /// A client whose connection has ended keeps its leases until they expire.
+    LeaseReconnect "lease-reconnect",
+    /// Leases are granted only to clients that the next recovery awaits, and it awaits them for
+    /// the term.
+    LeaseRestart "lease-restart",
 }
 
 impl Rule {

@@ -71,13 +71,13 @@ message! {
         granted_count: u64,
         /// Leases recalled.
         recalled_count: u64,
-        /// Leases that expired while a request waited for them.
+        /// Recalls of a key that ended by the term.
         expired_count: u64,
         /// Leases not granted because their key was recalled too often.
         refused_hot_count: u64,
         /// Leases not granted because the client, or all clients together, had too many.
         refused_share_count: u64,
-        /// Requests suspended until leases ended.
+        /// Suspensions of requests until leases ended.
         wait_count: u64,
     }
 }

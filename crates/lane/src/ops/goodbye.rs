@@ -19,6 +19,7 @@ pub(crate) fn execute(
     if lane.drop_session(client, session, false) {
         lane.drop_handles(turn, client);
     }
+    lane.drop_leases_of(turn, session);
     lane.on_outcomes(turn);
     match lane.commit.last_unsafe() {
         Some(until) if records => {

@@ -76,7 +76,7 @@ fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
 
 fn each_of_txn(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     let kinds = [
-        ("Look", TxnMessageKind::Look { frees: true, wants: Bytes(&[1, 2]) }),
+        ("Look", TxnMessageKind::Look { client: CLIENT, frees: true, wants: Bytes(&[1, 2]) }),
         ("Seen", TxnMessageKind::Seen { status: Status::Ok, found: Bytes(&[3]), inode_count: 4 }),
         ("Prepare", TxnMessageKind::Prepare { part: Bytes(&[5]) }),
         ("Prepared", TxnMessageKind::Prepared { status: Status::ReadOnly }),

@@ -33,6 +33,7 @@ impl Lane {
         let slot = self.sessions.slot_or_new(&slot_id);
         (slot.xid, slot.op) = (request.xid, request.op);
         slot.state = State::Running(target);
+        slot.lease = None;
         let index = self.meta_index(request.shard);
         let running = Running {
             slot_id,
@@ -112,8 +113,9 @@ impl Lane {
         running.touched.extend(by_shard.keys());
         running.awaited.extend(by_shard.keys());
         let frees = matches!(running.op, Op::Unlink | Op::Rmdir);
+        let client = running.client;
         for (shard, wants) in by_shard {
-            let kind = TxnMessageKind::Look { frees, wants: Bytes(&wants) };
+            let kind = TxnMessageKind::Look { client, frees, wants: Bytes(&wants) };
             self.write(turn, &TxnMessage { txn, shard, kind });
         }
     }

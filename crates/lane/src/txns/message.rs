@@ -16,7 +16,7 @@
 
 use crate::peers::tagged::tagged;
 use disk::TxnId;
-use wire::{Bytes, DecodeError, Reader, ShardId, Status, Wire, Writer};
+use wire::{Bytes, ClientUuid, DecodeError, Reader, ShardId, Status, Wire, Writer};
 
 /// A message about a transaction and one participant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +41,8 @@ impl<'a> Wire<'a> for TxnMessage<'a> {
 tagged! {
     /// The kind of a message.
     TxnMessageKind<'a> {
-        /// Lock and report the state. `frees`: the change frees space.
-        1 Look { frees: bool, wants: Bytes<'a> }
+        /// Lock and report the state, for a change of this client. `frees`: it frees space.
+        1 Look { client: ClientUuid, frees: bool, wants: Bytes<'a> }
         /// The state found, or why not.
         2 Seen { status: Status, found: Bytes<'a>, inode_count: u64 }
         /// Prepare this part.

@@ -7,18 +7,21 @@ use crate::waiters::{Awaited, Cause, Waiter};
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
 use interface::{Action, ProtocolPoint, Turn};
-use wire::{Bytes, ShardId, Status, Wire as _, Writer};
+use wire::{Bytes, ClientUuid, ShardId, Status, Wire as _, Writer};
 
 impl Lane {
     pub(super) fn on_look(
         &mut self,
         turn: &mut Turn<'_>,
         (shard, txn): (ShardId, TxnId),
-        frees: bool,
+        (client, frees): (ClientUuid, bool),
         wants: &[u8],
     ) {
         if !self.is_own(shard) {
             return;
+        }
+        if self.recall_required(turn, (shard, client), wants) {
+            return self.tell((shard, txn), turn, (Status::Busy, &[]));
         }
         let mut found = Vec::new();
         let status = self.look((shard, txn), frees, (wants, &mut found));

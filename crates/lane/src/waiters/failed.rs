@@ -52,7 +52,8 @@ impl Lane {
     }
 
     fn fail_suspended(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
-        let SuspendedRequest { conn, frame, pins, .. } = suspended;
+        let SuspendedRequest { conn, frame, pins, lease_keys, .. } = suspended;
+        self.leases.end_wait(&lease_keys, turn.now.mono);
         let Ok((Header::Request(request), _)) = Header::decode(&frame) else { return };
         let Request { shard, session, slot, .. } = request;
         let index = self.meta_index(shard);

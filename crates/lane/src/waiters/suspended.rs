@@ -5,6 +5,7 @@
 use super::{Cause, Waiter};
 use crate::Lane;
 use crate::config::Share;
+use crate::leases::LeaseWait;
 use crate::request::{ReceivedFrame, ReceivedRequest, SuspendedRequest};
 use crate::request_header::RequestHeader;
 use crate::response::{DeferredReply, Response};
@@ -51,16 +52,7 @@ impl Lane {
     /// Suspends a request until the lock or the units that blocked its execution are available.
     pub(crate) fn suspend(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
         let request = received.request;
-        if request.op.row().retry == Retry::Once {
-            let target = Target { conn: received.conn, trace_id: request.trace_id };
-            let key = (request.shard, request.session);
-            let slot = self.sessions.table_or_new(key).slot(request.slot);
-            (slot.xid, slot.op) = (request.xid, request.op);
-            slot.state = State::Running(target);
-        }
-        let frame = turn.arena.get(received.frame).to_vec();
-        let suspended =
-            SuspendedRequest { conn: received.conn, open: received.open, frame, pins: Vec::new() };
+        let suspended = self.begin_suspension(turn, received);
         match self.metas[self.meta_index(request.shard)].blocker() {
             Some(blocker) => {
                 let cause = Cause::Lock(request.shard, blocker);
@@ -70,8 +62,39 @@ impl Lane {
         }
     }
 
+    /// Suspends a request until leases of other clients have ended.
+    pub(crate) fn suspend_for_leases(
+        &mut self,
+        turn: &Turn<'_>,
+        received: &ReceivedRequest<'_>,
+        (first, lease_keys): LeaseWait,
+    ) {
+        let suspended = self.begin_suspension(turn, received);
+        let suspended = SuspendedRequest { lease_keys, ..suspended };
+        self.waiters.suspend(Cause::Lease(first), Waiter::Suspended(Box::new(suspended)));
+    }
+
+    fn begin_suspension(
+        &mut self,
+        turn: &Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> SuspendedRequest {
+        let request = received.request;
+        if request.op.row().retry == Retry::Once {
+            let target = Target { conn: received.conn, trace_id: request.trace_id };
+            let key = (request.shard, request.session);
+            let slot = self.sessions.table_or_new(key).slot(request.slot);
+            (slot.xid, slot.op) = (request.xid, request.op);
+            slot.state = State::Running(target);
+        }
+        let frame = turn.arena.get(received.frame).to_vec();
+        let (conn, open) = (received.conn, received.open);
+        SuspendedRequest { conn, open, frame, pins: Vec::new(), lease_keys: Box::default() }
+    }
+
     /// Executes a suspended request whose wait is over. Its units stay pinned until then.
     pub(crate) fn resume(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
+        self.leases.end_wait(&suspended.lease_keys, turn.now.mono);
         if self.is_stopping() {
             return; // It will be sent again to the next boot.
         }
@@ -88,7 +111,7 @@ impl Lane {
         request: &Request,
     ) {
         let frame = turn.arena.put(&suspended.frame);
-        let waited = !suspended.pins.is_empty();
+        let waited = !suspended.pins.is_empty() || !suspended.lease_keys.is_empty();
         let received = ReceivedRequest {
             conn: suspended.conn,
             open: suspended.open,
@@ -139,12 +162,15 @@ impl Lane {
         let (conn, header) = (received.conn, RequestHeader::from(received.request));
         let strict = self.config.limits.share == Share::Strict;
         let dependency = strict.then(|| self.dependency(received, &effect)).flatten();
+        let is_deferred = dependency.is_some();
+        let lease = if is_deferred { None } else { self.grant(turn, received, effect.status) };
         let body = self.scratch.take_reply();
         if let Some(dependency) = dependency {
             let (status, body) = (effect.status, body.clone());
             self.hold_reply(DeferredReply { conn, header, status, body, bulk: None }, dependency);
         } else {
-            self.send(turn, conn, &header, &Response::plain(effect.status, &body));
+            let response = Response { lease, ..Response::plain(effect.status, &body) };
+            self.send(turn, conn, &header, &response);
         }
         self.scratch.return_reply(body);
     }

@@ -10,7 +10,8 @@ use wire::{Create, Created, FileKind, Rule, Status};
 
 pub(crate) fn needs<'a>(args: &Create<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
-    needs.entry(args.parent, args.name);
+    needs.new_entry(args.parent, args.name);
+    needs.opened(args.handle);
 }
 
 pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, Status> {

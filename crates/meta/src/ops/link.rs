@@ -10,7 +10,7 @@ use wire::{Entry, FileKind, InodeNo, Link, Status};
 pub(crate) fn needs<'a>(args: &Link<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.inode);
     needs.inode(args.parent);
-    needs.entry(args.parent, args.name);
+    needs.new_entry(args.parent, args.name);
 }
 
 pub(crate) fn execute(args: &Link<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {

@@ -8,7 +8,7 @@ use wire::{Entry, FileKind, Mkdir, Status};
 
 pub(crate) fn needs<'a>(args: &Mkdir<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
-    needs.entry(args.parent, args.name);
+    needs.new_entry(args.parent, args.name);
 }
 
 pub(crate) fn execute(args: &Mkdir<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {

@@ -8,6 +8,7 @@ use wire::{Entry, FileKind, Open, Status};
 
 pub(crate) fn needs(args: &Open<'_>, needs: &mut Needs<'_>) {
     needs.shown_inode(args.inode);
+    needs.opened(Some(args.handle));
 }
 
 pub(crate) fn execute(args: &Open<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {

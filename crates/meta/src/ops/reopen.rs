@@ -8,6 +8,7 @@ use wire::{FileKind, Reopen, Status};
 
 pub(crate) fn needs(args: &Reopen, needs: &mut Needs<'_>) {
     needs.inode(args.inode);
+    needs.opened(Some(args.handle));
 }
 
 pub(crate) fn execute(args: &Reopen, txn: &mut Txn<'_>) -> Result<Done, Status> {

@@ -8,7 +8,7 @@ use wire::{Entry, FileKind, SYMLINK_BYTES_MAX, Status, Symlink};
 
 pub(crate) fn needs<'a>(args: &Symlink<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
-    needs.entry(args.parent, args.name);
+    needs.new_entry(args.parent, args.name);
 }
 
 pub(crate) fn execute(args: &Symlink<'_>, txn: &mut Txn<'_>) -> Result<Entry, Status> {

@@ -1,0 +1,187 @@
+//! Leases: what clients may cache, and how a change waits until they have dropped it
+//! (docs/protocol.md §20).
+//!
+//! ```text
+//! request ─ foreign leases on its keys? ─ no ─▶ execute ─▶ reply, with what is granted
+//!              │ yes: recall, suspend                             ▲
+//!              └──▶ acknowledged, dropped, expired or left ───────┘ looked at anew
+//! ```
+//! Invariants: a request that changes a key is executed only while no other client has a lease of
+//! it; while a request waits for a key, or it is being recalled, nobody is granted it; what is here
+//! is lost with the lane, so only clients that the next recovery awaits are granted anything.
+
+mod grant;
+mod heat;
+mod outgoing;
+mod recall;
+mod table;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use hashbrown::HashMap;
+use heat::Heat;
+use interface::{Mono, Seed};
+use meta::{LeaseConflict, LeaseKey};
+pub(crate) use outgoing::LeaseWait;
+use outgoing::{Outgoing, Recalled, SentRecall};
+use table::Table;
+use wire::{ClientUuid, LeaseCounts, LeaseNo, RecallNo, SessionId, ShardId};
+
+/// A coordinator that found a lease at a participant retries within this time.
+const RETRY_MS: u64 = 100;
+/// Keys that coordinators have found leased, remembered at a time.
+const RETRIED_COUNT_MAX: usize = 4096;
+
+/// Who waits for a key.
+#[derive(Clone, Copy, Default, Debug)]
+struct Wait {
+    /// Suspended requests.
+    count: usize,
+    /// A coordinator retries until then.
+    retried_until: Mono,
+}
+
+/// The leases of a lane.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    table: Table,
+    heat: Heat,
+    waits: HashMap<LeaseKey, Wait, Seed>,
+    /// Recalls that are not acknowledged.
+    recalls: BTreeMap<RecallNo, SentRecall>,
+    /// Recalls of this turn.
+    outgoing: BTreeMap<SessionId, Outgoing>,
+    /// When the last recalled lease of each key expires, in both orders.
+    expiries: BTreeSet<(Mono, LeaseKey)>,
+    expires_at: BTreeMap<LeaseKey, Mono>,
+    lease_no_last: LeaseNo,
+    recall_no_last: RecallNo,
+    /// A durable record of each client that was granted something.
+    recorded: BTreeMap<ClientUuid, (ShardId, SessionId)>,
+    /// 0: nothing is granted.
+    term_ms: u64,
+    counts: LeaseCounts,
+}
+
+impl Leases {
+    pub(crate) fn new(seed: Seed, term_ms: u64, count_max: usize) -> Self {
+        Self {
+            table: Table::new(seed, count_max),
+            heat: Heat::new(seed),
+            waits: HashMap::with_hasher(seed),
+            recalls: BTreeMap::new(),
+            outgoing: BTreeMap::new(),
+            expiries: BTreeSet::new(),
+            expires_at: BTreeMap::new(),
+            lease_no_last: LeaseNo(0),
+            recall_no_last: RecallNo(0),
+            recorded: BTreeMap::new(),
+            term_ms,
+            counts: LeaseCounts::default(),
+        }
+    }
+
+    /// Whether no client has a lease.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.table.count() == 0
+    }
+
+    /// The counters.
+    pub(crate) fn counts(&self) -> LeaseCounts {
+        let held_count = u64::try_from(self.table.count()).unwrap_or(u64::MAX);
+        LeaseCounts { held_count, ..self.counts }
+    }
+
+    /// Recalls a key from all clients but this one. Returns whether any of them has a lease of it.
+    fn recall(&mut self, conflict: &LeaseConflict, client: ClientUuid, now: Mono) -> bool {
+        let LeaseConflict { key, name } = conflict;
+        let mut recalled = Vec::new();
+        let Some(until) = self.table.recall(*key, client, now, &mut recalled) else { return false };
+        if let Some(last) = recalled.iter().map(|lease| lease.until).max() {
+            let granted_at = Mono(last.0.saturating_sub(self.term_ms.saturating_mul(1_000_000)));
+            self.heat.recalled(*key, granted_at, now);
+        }
+        for lease in recalled {
+            self.counts.recalled_count += 1;
+            let outgoing = self.outgoing.entry(lease.session).or_default();
+            outgoing.add(Recalled { lease, key: *key }, name);
+        }
+        let before = self.expires_at.insert(*key, until);
+        before.map(|before| self.expiries.remove(&(before, *key)));
+        self.expiries.insert((until, *key));
+        true
+    }
+
+    /// A request is suspended until leases of its keys end.
+    fn begin_wait(&mut self, keys: &[LeaseKey]) {
+        self.counts.wait_count += 1;
+        keys.iter().for_each(|key| self.waits.entry(*key).or_default().count += 1);
+    }
+
+    /// A suspended request is looked at anew, or fails.
+    pub(crate) fn end_wait(&mut self, keys: &[LeaseKey], now: Mono) {
+        for key in keys {
+            let Some(wait) = self.waits.get_mut(key) else { continue };
+            wait.count = wait.count.saturating_sub(1);
+            if wait.count == 0 && wait.retried_until <= now {
+                self.waits.remove(key);
+            }
+        }
+    }
+
+    /// A coordinator will retry and needs these keys.
+    fn begin_retry(&mut self, keys: &[LeaseKey], now: Mono) {
+        if self.waits.len() + keys.len() > RETRIED_COUNT_MAX {
+            self.waits.retain(|_, wait| wait.count > 0 || wait.retried_until > now);
+        }
+        for key in keys {
+            self.waits.entry(*key).or_default().retried_until = now.after_ms(RETRY_MS);
+        }
+    }
+
+    /// Whether anybody waits for a key.
+    fn is_awaited(&mut self, key: LeaseKey, now: Mono) -> bool {
+        let Some(wait) = self.waits.get(&key) else { return false };
+        let is_over = wait.count == 0 && wait.retried_until <= now;
+        if is_over {
+            self.waits.remove(&key);
+        }
+        !is_over
+    }
+
+    /// Whether all recalled leases of a key have ended. Then nothing waits for it.
+    fn has_ended(&mut self, key: LeaseKey, now: Mono) -> bool {
+        let ended = !self.table.live(key, now).iter().any(|lease| lease.recalled);
+        if ended && let Some(at) = self.expires_at.remove(&key) {
+            self.expiries.remove(&(at, key));
+        }
+        ended
+    }
+
+    /// Takes the next key whose recalled leases have expired.
+    fn next_expired(&mut self, now: Mono) -> Option<LeaseKey> {
+        let (at, key) = self.expiries.first().copied()?;
+        if at > now {
+            return None;
+        }
+        self.expiries.pop_first();
+        self.expires_at.remove(&key);
+        self.counts.expired_count += 1;
+        Some(key)
+    }
+
+    /// Forgets recalls that a client has not acknowledged in a whole term: their leases have
+    /// expired.
+    fn forget_recalls(&mut self, now: Mono) {
+        while let Some(first) = self.recalls.first_entry()
+            && first.get().until <= now
+        {
+            first.remove();
+        }
+    }
+
+    /// When recalled leases expire next.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.expiries.first().map(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,206 @@
+//! Grants: what the reply to an executed request lets its client cache.
+
+use super::Leases;
+use super::table::{Lease, Refusal};
+use crate::Lane;
+use crate::acknowledgements::Gate;
+use crate::request::ReceivedRequest;
+use alloc::vec::Vec;
+use interface::{Mono, Turn};
+use meta::LeaseKey;
+use wire::{
+    ClientUuid, Dirent, Grants, HEADER_BYTES, InodeNo, LeaseGrant, LeaseNo, OpenFor, Reader, Retry,
+    Rule, SessionId, ShardId, SquashedIds, Status, Wire as _, lease_flag, request_flag,
+};
+
+/// A reply that is being given leases.
+#[derive(Clone, Copy, Debug)]
+struct Granting {
+    holder: (SessionId, ClientUuid),
+    index: usize,
+    lease_no: LeaseNo,
+    now: Mono,
+}
+
+impl Leases {
+    /// Grants a key, unless something speaks against it.
+    fn grant(&mut self, key: LeaseKey, granting: Granting, rules: wire::Rules) -> bool {
+        let Granting { holder, lease_no, now, .. } = granting;
+        if rules.hold(Rule::LeaseWaiter) && self.is_awaited(key, now) {
+            return false;
+        }
+        if self.heat.is_hot(key, now) {
+            self.counts.refused_hot_count += 1;
+            return false;
+        }
+        // Without the rule, the server trusts in half of what the client does.
+        let term_ms = if rules.hold(Rule::LeaseTerm) { self.term_ms } else { self.term_ms / 2 };
+        let until = now.after_ms(term_ms);
+        let lease = Lease { session: holder.0, lease_no, until, recalled: false };
+        match self.table.grant(key, holder, lease, now) {
+            Ok(()) => {
+                self.counts.granted_count += 1;
+                self.lease_no_last = lease_no;
+                true
+            }
+            Err(Refusal::Share) => {
+                self.counts.refused_share_count += 1;
+                false
+            }
+            Err(Refusal::Recalled) => false,
+        }
+    }
+}
+
+impl Lane {
+    /// What the reply to a request grants that was executed with this status; its message lies in
+    /// [`crate::scratch::Scratch`].
+    pub(crate) fn grant(
+        &mut self,
+        turn: &Turn<'_>,
+        received: &ReceivedRequest<'_>,
+        status: Status,
+    ) -> Option<LeaseGrant> {
+        let request = received.request;
+        let row = request.op.row();
+        if request.flags & request_flag::LEASES == 0 || row.grants == Grants::Nothing {
+            return None;
+        }
+        // That a name does not exist is worth knowing as well.
+        let absent = row.grants == Grants::Name
+            && row.retry == Retry::Repeat
+            && status == Status::NotFound
+            && received.denied.is_none();
+        let client = received.open.client;
+        if !(status == Status::Ok || absent) || !self.may_grant(received, client) {
+            return None;
+        }
+        let granting = Granting {
+            holder: (request.session, client),
+            index: self.meta_index(request.shard),
+            lease_no: LeaseNo(self.leases.lease_no_last.0 + 1),
+            now: turn.now.mono,
+        };
+        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
+        let names = self.metas[granting.index].leasable_names(request.op, body);
+        let granted = match row.grants {
+            Grants::Nothing => 0,
+            Grants::Attributes => self.grant_attributes(granting),
+            Grants::Name => {
+                let name = self.grant_key(names[0], granting, lease_flag::NAME);
+                if absent { name } else { name | self.grant_attributes(granting) }
+            }
+            Grants::BothNames => {
+                self.grant_key(names[0], granting, lease_flag::NAME)
+                    | self.grant_key(names[1], granting, lease_flag::NEW_NAME)
+            }
+            Grants::Contents => self.grant_opened(granting, body),
+            Grants::Entries => {
+                let count = self.grant_entries(granting, request.op.inodes(body)[0]);
+                return (count > 0).then(|| self.lease(granting, 0));
+            }
+        };
+        (granted != 0).then(|| self.lease(granting, granted))
+    }
+
+    fn lease(&self, granting: Granting, granted: u8) -> LeaseGrant {
+        let term_ms = u32::try_from(self.leases.term_ms).unwrap_or(u32::MAX);
+        LeaseGrant { lease_no: granting.lease_no, term_ms, granted }
+    }
+
+    /// Whether a client may be granted anything now.
+    fn may_grant(&mut self, received: &ReceivedRequest<'_>, client: ClientUuid) -> bool {
+        let replaced = received.open.binding.squash.ids == SquashedIds::All;
+        self.leases.term_ms > 0
+            && !replaced
+            && self.recovery.is_over()
+            && !self.commit.has_failed()
+            && (!self.config.rules.hold(Rule::LeaseRestart)
+                || self.is_recorded(client, (received.request.shard, received.request.session)))
+    }
+
+    /// Whether the next recovery awaits a client: a session of it is durably known at this lane.
+    fn is_recorded(&mut self, client: ClientUuid, here: (ShardId, SessionId)) -> bool {
+        let known = self.leases.recorded.get(&client).copied();
+        if self.is_safely_recorded(here) || known.is_some_and(|key| self.is_safely_recorded(key)) {
+            return true;
+        }
+        let sessions = self.sessions.of_client(client).to_vec();
+        let shards = self.shards();
+        let mut keys =
+            sessions.iter().flat_map(|session| shards.iter().map(|shard| (*shard, *session)));
+        let found = keys.find(|key| self.is_safely_recorded(*key));
+        match found {
+            Some(key) => self.leases.recorded.insert(client, key),
+            None => self.leases.recorded.remove(&client),
+        };
+        found.is_some()
+    }
+
+    fn is_safely_recorded(&self, key: (ShardId, SessionId)) -> bool {
+        let recorded_in = self.sessions.table(key).and_then(|table| table.recorded_in);
+        recorded_in.is_some_and(|batch_no| self.commit.is_safe(Gate::of(key.0, batch_no)))
+    }
+
+    fn grant_key(&mut self, key: Option<LeaseKey>, granting: Granting, flag: u8) -> u8 {
+        let granted = key.is_some_and(|key| self.leases.grant(key, granting, self.config.rules));
+        if granted { flag } else { 0 }
+    }
+
+    /// Grants the attributes of the inode that the reply shows.
+    fn grant_attributes(&mut self, granting: Granting) -> u8 {
+        let Some(inode) = self.shown_inode(granting) else { return 0 };
+        self.grant_key(Some(LeaseKey::Attributes(inode)), granting, lease_flag::ATTRIBUTES)
+    }
+
+    /// The inode whose attributes begin the reply, if they may be cached.
+    fn shown_inode(&self, granting: Granting) -> Option<InodeNo> {
+        let inode: InodeNo = Reader::new(self.scratch.reply()).read().ok()?;
+        self.metas[granting.index].is_leasable(inode, granting.holder.1).then_some(inode)
+    }
+
+    /// Grants the attributes of an opened file and, if the handle cannot change them, its contents.
+    fn grant_opened(&mut self, granting: Granting, body: &[u8]) -> u8 {
+        let opened = wire::Open::decode_all(body).map(|open| open.handle.open_for);
+        let granted = self.grant_attributes(granting);
+        let Some(inode) = self.shown_inode(granting).filter(|_| granted != 0) else { return 0 };
+        if !opened.is_ok_and(|open_for| !OpenFor::writes(open_for)) {
+            return granted;
+        }
+        granted | self.grant_key(Some(LeaseKey::Contents(inode)), granting, lease_flag::CONTENTS)
+    }
+
+    /// Grants names and attributes of listed entries, and marks them in the reply. Returns how
+    /// many.
+    fn grant_entries(&mut self, granting: Granting, dir: Option<InodeNo>) -> usize {
+        let Some(dir) = dir else { return 0 };
+        let mut reply = self.scratch.take_reply();
+        let mut marks = Vec::new();
+        let reply_bytes = reply.len();
+        let mut from = Reader::new(&reply);
+        let head: Result<(InodeNo, bool, u32), _> =
+            from.read().and_then(|parent| Ok((parent, from.read()?, from.read()?)));
+        let entry_count = head.map_or(0, |(_, _, count)| count);
+        for _ in 0..entry_count {
+            let Ok(entry) = from.read::<Dirent<'_>>() else { break };
+            // The mark is the last byte of an entry.
+            let mark = reply_bytes - from.left() - 1;
+            if entry.attr.is_some() && self.grant_entry(granting, dir, &entry) {
+                marks.push(mark);
+            }
+        }
+        marks.iter().for_each(|mark| reply[*mark] = u8::from(true));
+        self.scratch.return_reply(reply);
+        marks.len()
+    }
+
+    fn grant_entry(&mut self, granting: Granting, dir: InodeNo, entry: &Dirent<'_>) -> bool {
+        let meta = &self.metas[granting.index];
+        let name = meta.leasable_name(dir, entry.name);
+        let leasable = meta.is_leasable(entry.inode, granting.holder.1);
+        let attributes = LeaseKey::Attributes(entry.inode);
+        leasable
+            && self.grant_key(Some(attributes), granting, lease_flag::ATTRIBUTES) != 0
+            && self.grant_key(name, granting, lease_flag::NAME) != 0
+    }
+}

@@ -1,0 +1,171 @@
+//! What is granted, and what is not.
+
+use super::*;
+use alloc::vec;
+use wire::{Dirent, Link, Listing, Mkdir, Readdir, Rename, RenameHow, Transno};
+
+const BOTH: u8 = lease_flag::NAME | lease_flag::ATTRIBUTES;
+
+fn listing(server: &mut TestServer, holder: &mut Holder, attrs: bool) -> (Granted, Vec<bool>) {
+    let (inode, handle) = (InodeNo::ROOT, None);
+    let listing_bytes_max = 4096;
+    let readdir = Readdir { caller: ROOT, inode, cookie: 0, listing_bytes_max, attrs, handle };
+    let granted = holder.ask(server, Op::Readdir, 0, &readdir);
+    let listing = Listing::decode_all(&granted.message).unwrap();
+    let marks = listing.entries.iter().map(|Dirent { granted, .. }| granted).collect();
+    (granted, marks)
+}
+
+#[test]
+fn each_operation_grants_what_its_reply_shows() {
+    let mut server = started(1);
+    let mut holder = Holder::new(&mut server, 1);
+    let made = holder.ask(&mut server, Op::Create, 1, &create("f"));
+    assert_eq!((made.granted(), made.lease.unwrap().term_ms), (BOTH, 10_000));
+    let file = Created::decode_all(&made.message).unwrap().attr.inode;
+    let (parent, name_of_link) = (InodeNo::ROOT, name("h"));
+    let link = Link { caller: ROOT, inode: file, parent, name: name_of_link };
+    assert_eq!(holder.ask(&mut server, Op::Link, 1, &link).granted(), BOTH);
+    let mkdir = Mkdir { caller: ROOT, parent, name: name("d"), mode: 0o755, umask: 0 };
+    assert_eq!(holder.ask(&mut server, Op::Mkdir, 1, &mkdir).granted(), BOTH);
+    let changed = holder.ask(&mut server, Op::Setattr, 1, &chmod(file, 0o600));
+    assert_eq!(changed.granted(), lease_flag::ATTRIBUTES);
+    let rename = Rename {
+        caller: ROOT,
+        parent,
+        name: name("f"),
+        new_parent: parent,
+        new_name: name("r"),
+        how: RenameHow::Replace,
+    };
+    let renamed = holder.ask(&mut server, Op::Rename, 1, &rename);
+    assert_eq!(renamed.granted(), lease_flag::NAME | lease_flag::NEW_NAME);
+    let (listed, marks) = listing(&mut server, &mut holder, true);
+    assert_eq!((marks, listed.granted()), (vec![true; 3], 0));
+    assert!(listed.lease.is_some());
+    let (listed, marks) = listing(&mut server, &mut holder, false);
+    assert_eq!((marks, listed.lease), (vec![false; 3], None));
+    let failed = holder.ask(&mut server, Op::Create, 1, &create("r"));
+    assert_eq!((failed.head.status, failed.lease), (Status::Exists, None));
+}
+
+#[test]
+fn who_does_not_ask_gets_nothing_and_a_slot_grants_nothing() {
+    let mut server = started(2);
+    let mut holder = Holder::new(&mut server, 1);
+    let shard = InodeNo::ROOT.shard();
+    holder.send_to(&mut server, (Op::Create, shard, 1), 0, &create("f"));
+    server.run();
+    let made = holder.reply(&mut server);
+    assert_eq!((made.head.status, made.lease), (Status::Ok, None));
+    holder.send(&mut server, Op::Create, 1, &create("g"));
+    server.run();
+    assert!(holder.reply(&mut server).lease.is_some());
+    holder.peer.xid -= 1;
+    let flags = request_flag::LEASES | request_flag::RESENT;
+    holder.send_to(&mut server, (Op::Create, shard, 1), flags, &create("g"));
+    server.run();
+    let again = holder.reply(&mut server);
+    assert!(again.head.flags & reply_flag::FROM_SLOT != 0);
+    assert_eq!((again.head.status, again.lease), (Status::Ok, None));
+}
+
+#[test]
+fn a_file_that_another_client_writes_is_not_granted_until_its_size_is_settled() {
+    let mut server = started(3);
+    let (mut writer, mut reader, file) = two(&mut server);
+    let opened = writer.open(&mut server, file, OpenFor::ReadWrite);
+    assert_eq!(opened.granted(), lease_flag::ATTRIBUTES, "its own handle is the only one");
+    let own = writer.open(&mut server, file, OpenFor::Read);
+    assert_eq!(own.granted(), lease_flag::ATTRIBUTES | lease_flag::CONTENTS);
+    let (writer_handle, attributes) = (HandleId(writer.handle_count - 1), lease_flag::ATTRIBUTES);
+    assert_eq!(reader.open(&mut server, file, OpenFor::Read).granted(), 0);
+    assert_eq!(reader.lookup(&mut server, "f").granted(), lease_flag::NAME);
+    assert_eq!(reader.getattr(&mut server, file).granted(), 0);
+    // With a second writer nobody has it alone.
+    reader.send(&mut server, Op::Open, 1, &{
+        let handle = Handle { id: HandleId(50), open_for: OpenFor::Write };
+        wire::Open { caller: ROOT, inode: file, handle }
+    });
+    server.run();
+    assert_eq!(
+        writer.recalled(&mut server),
+        BTreeSet::from([Key::Attributes(file), Key::Contents(file)])
+    );
+    writer.ack(&mut server);
+    assert_eq!((reader.reply(&mut server).granted(), reader.lease_no_last > LeaseNo(0)), (0, true));
+    assert_eq!(writer.getattr(&mut server, file).granted(), 0);
+    for (holder, handle) in [(&mut writer, writer_handle), (&mut reader, HandleId(50))] {
+        let close = wire::Close { inode: file, handle };
+        assert_eq!(holder.ask(&mut server, Op::Close, 1, &close).head.status, Status::Ok);
+    }
+    // The data shard has reported the size, as nothing was written.
+    server.run();
+    assert_eq!(reader.getattr(&mut server, file).granted(), attributes);
+    let opened = reader.open(&mut server, file, OpenFor::Read);
+    assert_eq!(opened.granted(), attributes | lease_flag::CONTENTS);
+}
+
+#[test]
+fn a_key_that_is_recalled_again_and_again_gets_hot_and_cools_down() {
+    let mut server = started(4);
+    let (mut first, mut second, file) = two(&mut server);
+    let mut turns = |server: &mut TestServer, slot| {
+        let granted = first.getattr(server, file).granted();
+        second.send(server, Op::Setattr, slot, &chmod(file, 0o600 + u32::from(slot)));
+        server.run();
+        first.ack(server);
+        assert_eq!(second.reply(server).head.status, Status::Ok);
+        // What the change granted goes away as well.
+        first.send(server, Op::Setattr, slot, &chmod(file, 0o700));
+        server.run();
+        second.ack(server);
+        assert_eq!(first.reply(server).head.status, Status::Ok);
+        granted
+    };
+    assert_eq!(turns(&mut server, 1), lease_flag::ATTRIBUTES);
+    assert_eq!(turns(&mut server, 2), 0, "two recalls within a moment of the grant");
+    let recalled_count = server.counters(0).leases.recalled_count;
+    assert_eq!((turns(&mut server, 3), turns(&mut server, 4)), (0, 0));
+    let counts = server.counters(0).leases;
+    assert_eq!(counts.recalled_count, recalled_count, "it costs no recalls any more");
+    assert!(counts.refused_hot_count >= 4);
+    server.pass_ms(501);
+    assert_eq!(turns(&mut server, 5), lease_flag::ATTRIBUTES);
+}
+
+#[test]
+fn a_client_above_its_share_is_granted_nothing_until_its_leases_expire() {
+    let mut server = TestServer::new(5);
+    server.limits.lease_count_max = 8;
+    server.limits.spread_depth = 0;
+    server.start(1);
+    server.run();
+    let mut holder = Holder::new(&mut server, 1);
+    let granted = |server: &mut TestServer, holder: &mut Holder, number: usize| {
+        let text = std::format!("absent {number}");
+        holder.lookup(server, &text).granted() != 0
+    };
+    assert!((0..8).all(|number| granted(&mut server, &mut holder, number)));
+    assert!(!granted(&mut server, &mut holder, 8));
+    assert!(granted(&mut server, &mut holder, 7), "what it has is prolonged");
+    let counts = server.counters(0).leases;
+    assert_eq!((counts.held_count, counts.refused_share_count), (8, 1));
+    server.pass_ms(10_001);
+    // Each refusal sweeps a part of the table.
+    let tries = (0..600).position(|number| granted(&mut server, &mut holder, 1000 + number));
+    assert!(tries.is_some_and(|tries| tries <= 256), "{tries:?}");
+}
+
+#[test]
+fn without_a_term_nothing_is_granted() {
+    let mut server = TestServer::new(6);
+    server.limits.lease_term_ms = 0;
+    server.start(1);
+    server.run();
+    let mut holder = Holder::new(&mut server, 1);
+    let made = holder.ask(&mut server, Op::Create, 1, &create("f"));
+    assert_eq!((made.head.status, made.lease), (Status::Ok, None));
+    assert!(made.head.transno > Transno(0));
+    assert_eq!(server.counters(0).leases, wire::LeaseCounts::default());
+}
