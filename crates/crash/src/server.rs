@@ -83,7 +83,7 @@ impl Server {
         let mut command = child_command(&self.setup.lanefs);
         command.args(["serve", "--listen", &listen]).arg("--store").arg(&self.store);
         command.args(["--export", &format!("{EXPORT}=no-root-squash")]);
-        command.args(["--recovery-soft", RECOVERY_SOFT]);
+        command.args(["--recovery-soft", RECOVERY_SOFT, "--lease-term", RECOVERY_SOFT]);
         command.arg("--secret-file").arg(secret_file(&self.setup));
         command.args(&self.arguments).args(more).stdin(Stdio::null());
         let log = self.setup.folder.join("server.log");

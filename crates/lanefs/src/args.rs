@@ -16,6 +16,7 @@ mod find;
 mod find_kind;
 mod generated_docs;
 mod inspect;
+mod lease_grants;
 mod leases;
 mod line;
 mod log;
@@ -47,6 +48,7 @@ pub(crate) use find::Find;
 pub(crate) use find_kind::FindKind;
 pub(crate) use generated_docs::{Completions, Man};
 pub(crate) use inspect::{Inspect, InspectWhat};
+pub(crate) use lease_grants::LeaseGrants;
 pub(crate) use leases::{Leases, LeasesArg};
 pub(crate) use line::parse;
 pub(crate) use log::LogArg;
@@ -334,6 +336,8 @@ pub(crate) struct Serving {
     #[command(flatten)]
     pub(crate) promises: Promises,
     #[command(flatten)]
+    pub(crate) lease_grants: LeaseGrants,
+    #[command(flatten)]
     pub(crate) space: Space,
     #[command(flatten)]
     pub(crate) io: Io,
@@ -345,8 +349,17 @@ impl Serving {
     /// The same as arguments.
     pub(crate) fn texts(&self) -> Vec<String> {
         // Without `..`: a new field cannot be forgotten.
-        let Self { exports, checksum_reads, spread_depth, affinity, promises, space, io, root_dir } =
-            self;
+        let Self {
+            exports,
+            checksum_reads,
+            spread_depth,
+            affinity,
+            promises,
+            lease_grants,
+            space,
+            io,
+            root_dir,
+        } = self;
         let Promises { share, sync, recovery_soft, recovery_hard } = promises;
         let Space { log_bytes_max, segment_bytes, collect, meta_memory } = space;
         let mut texts: Vec<String> =
@@ -356,6 +369,7 @@ impl Serving {
         texts.push(format!("--share={}", share.text()));
         texts.push(format!("--recovery-soft={}", time_text(*recovery_soft)));
         texts.push(format!("--recovery-hard={}", time_text(*recovery_hard)));
+        texts.extend(lease_grants.texts());
         texts.push(format!("--log-max={}", size_text(*log_bytes_max)));
         texts.push(format!("--collect={}", time_text(*collect)));
         texts.push(format!("--segment={}", size_text(*segment_bytes)));
@@ -557,6 +571,8 @@ mod tests {
             "--share=strict",
             "--recovery-soft=1500ms",
             "--recovery-hard=2s",
+            "--leases=off",
+            "--lease-term=3s",
             "--log-max=16MiB",
             "--collect=3ms",
             "--segment=4",

@@ -68,6 +68,8 @@ pub(crate) struct Entry {
     pub(crate) map_epoch: Option<u64>,
     /// The terms in which it has its shards.
     pub(crate) terms: Option<Vec<TermRun>>,
+    /// Whether it grants leases, and their term.
+    pub(crate) leases: Option<String>,
     /// Where it logs, if that is a file.
     pub(crate) log: Option<String>,
 }
@@ -88,6 +90,7 @@ impl Entry {
             lane_count: None,
             map_epoch: None,
             terms: None,
+            leases: None,
             log: None,
         }
     }

@@ -69,6 +69,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
         lane_count: Some(stoppers.len()),
         map_epoch: Some(map.epoch().0),
         terms: Some(terms::of_map(&map)),
+        leases: Some(args.serving.lease_grants.state()),
         ..Entry::of(Kind::Serve, args.parent_pid)
     });
     out::print_line(&format!("listening on {address}, driver {}, {lanes}", driver.name()));
@@ -354,6 +355,7 @@ fn limits(serving: &args::Serving) -> lane::Limits {
         log_ms: LOG_MS,
         recovery_soft_ms: ms(promises.recovery_soft),
         recovery_hard_ms: ms(promises.recovery_hard),
+        lease_term_ms: ms(serving.lease_grants.term()),
         ..lane::Limits::default()
     }
 }

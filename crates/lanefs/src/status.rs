@@ -96,8 +96,8 @@ impl Wanted {
 }
 
 fn describe(to: &mut String, entry: &Entry, indent: &str) -> Result<()> {
-    let Entry { kind, pid, address, store, dir, mounted, driver, fuse, lane_count, log, .. } =
-        entry;
+    let Entry { kind, pid, address, store, dir, mounted, driver, fuse, lane_count, .. } = entry;
+    let Entry { leases, log, .. } = entry;
     let epoch = entry.map_epoch.map(|epoch| epoch.to_string());
     let terms = entry.terms.as_ref().map(|runs| terms::text(runs));
     writeln!(to, "{indent}{} process {pid}", kind.text())?;
@@ -110,7 +110,7 @@ fn describe(to: &mut String, entry: &Entry, indent: &str) -> Result<()> {
     // A child's are those of its `up`.
     let paths = [("address", address), ("store", store), ("dir", dir), ("log", log)];
     let lanes = lane_count.map(|count| count.to_string());
-    let of_map = [("epoch", &epoch), ("terms", &terms)];
+    let of_map = [("epoch", &epoch), ("terms", &terms), ("leases", leases)];
     let own = [("driver", driver), ("fuse", fuse), ("lanes", &lanes)].into_iter().chain(of_map);
     let shown = paths.into_iter().filter(|_| !is_child).chain(own);
     for (name, value) in shown.filter_map(|(name, value)| Some((name, value.as_ref()?))) {

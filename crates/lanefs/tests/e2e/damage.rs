@@ -13,7 +13,8 @@ use wire::Status;
 const BLOCK: usize = 64 * 1024;
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Nobody of before comes back.
-const SHORT: [&str; 6] = ["--lanes", "2", "--recovery-soft", "1ms", "--recovery-hard", "1s"];
+const SHORT: [&str; 8] =
+    ["--lanes", "2", "--recovery-soft", "1ms", "--recovery-hard", "1s", "--leases", "off"];
 
 pub(crate) fn bytes_of(count: usize) -> Vec<u8> {
     (0..count).map(|index| (index * 7 / 3).to_le_bytes()[0] ^ 0x5A).collect()

@@ -15,7 +15,8 @@ const PART_BYTES: usize = 20 * 4096;
 const OWN_BYTES: usize = 300_001;
 
 /// Nobody of before comes back.
-const SHORT: [&str; 6] = ["--lanes", "2", "--recovery-soft", "1ms", "--recovery-hard", "1s"];
+const SHORT: [&str; 8] =
+    ["--lanes", "2", "--recovery-soft", "1ms", "--recovery-hard", "1s", "--leases", "off"];
 
 /// Every engine that is to be had here, with what says whether it goes past the page cache.
 fn ways(fixture: &Fixture, test: &str) -> Vec<(IoEngine, &'static str)> {

@@ -151,7 +151,8 @@ fn what_was_synced_survives_everybody() {
     kill(mount.process.pid());
     kill(server.process.pid());
     drop((mount, server));
-    let server = fixture.serve_with("127.0.0.1:0", &["--recovery-soft", "100ms"]);
+    let server =
+        fixture.serve_with("127.0.0.1:0", &["--recovery-soft", "100ms", "--leases", "off"]);
     let url = format!("lanefs://{}/", server.address);
     let names = must(&mut fixture.lanefs(["ls", "--export", "up", &url]));
     assert_eq!(names.lines().count(), 200);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const FILE_COUNT: usize = 120;
 const PAGE_BYTES: usize = 4096;
 /// Nobody of before comes back.
-const ALONE: [&str; 4] = ["--recovery-soft", "1ms", "--recovery-hard", "1s"];
+const ALONE: [&str; 6] = ["--recovery-soft", "1ms", "--recovery-hard", "1s", "--leases", "off"];
 
 fn stop(mut process: Process, signal: Signal) {
     process.signal(signal);

@@ -17,7 +17,7 @@ const RECORD_BYTES: usize = 100_000;
 fn a_kill_of_server_and_mount_mixes_no_page_and_tears_no_append() {
     let Some(fixture) = Fixture::new("torn") else { return };
     // Nobody comes back, so nobody is waited for.
-    let more = ["--recovery-soft", "1ms"];
+    let more = ["--recovery-soft", "1ms", "--leases", "off"];
     let mut server = fixture.serve_with("127.0.0.1:0", &more);
     let listen = server.address.clone();
     for round in 0..3 {
