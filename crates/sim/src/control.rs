@@ -187,6 +187,11 @@ impl Plan {
             | Rule::MergePeerLanes
             | Rule::OffUnacked
             | Rule::TwoPhaseOrder
+            | Rule::LeaseRecall
+            | Rule::LeaseWaiter
+            | Rule::LeaseTerm
+            | Rule::LeaseReconnect
+            | Rule::LeaseRestart
             | Rule::Parties => {}
         }
         self

@@ -104,6 +104,14 @@ mod rules {
         assert!(written.is_ok(), "{written:?}: {line}");
     }
 
+    const OF_LEASES: [Rule; 5] = [
+        Rule::LeaseRecall,
+        Rule::LeaseWaiter,
+        Rule::LeaseTerm,
+        Rule::LeaseReconnect,
+        Rule::LeaseRestart,
+    ];
+
     macro_rules! rules {
         ($($test:ident $rule:ident,)*) => {
             mod a_removed_rule_is_found {
@@ -127,7 +135,10 @@ mod rules {
             #[test]
             fn every_rule_has_its_tests() {
                 let tested = [$(Rule::$rule,)*];
-                assert!(Rule::ALL.iter().map(|(rule, _)| *rule).eq(tested), "{tested:?}");
+                let all = Rule::ALL.iter().map(|(rule, _)| *rule);
+                // No simulated client asks for leases: crates/lane/src/tests/leases removes these.
+                let here = all.filter(|rule| !OF_LEASES.contains(rule));
+                assert!(here.eq(tested), "{tested:?}");
             }
         };
     }

@@ -252,7 +252,7 @@ fn started(seed: u64) -> TestServer {
 /// A file of the first client, and both clients.
 fn two(server: &mut TestServer) -> (Holder, Holder, InodeNo) {
     let mut first = Holder::new(server, 1);
-    let second = Holder::new(server, 2);
     let file = first.create(server, "f");
+    let second = Holder::new(server, 2);
     (first, second, file)
 }

@@ -227,6 +227,26 @@ fn crosswise_creates_of_names_that_both_know_to_be_absent_end() {
     }
 }
 
+#[cfg(feature = "removable-rules")]
+#[test]
+fn without_its_rule_a_key_is_granted_while_a_request_waits_for_it() {
+    let mut server = TestServer::new(6);
+    server.rules = wire::Rules::default().without(wire::Rule::LeaseWaiter);
+    server.start(1);
+    server.run();
+    let (mut first, mut second, file) = two(&mut server);
+    let mut third = Holder::new(&mut server, 3);
+    // Two keys: one is free when the other is not.
+    first.getattr(&mut server, InodeNo::ROOT);
+    second.send(&mut server, Op::Create, 1, &create("new"));
+    server.run();
+    assert_eq!(third.lookup(&mut server, "new").granted(), lease_flag::NAME);
+    first.ack(&mut server);
+    assert!(!second.has_reply(&mut server), "it could go on like this for ever");
+    assert_eq!(third.recalled(&mut server), BTreeSet::from([root_name("new")]));
+    assert!(file.count() > 0);
+}
+
 #[test]
 fn while_a_request_waits_others_see_the_old_state_and_are_granted_nothing_of_it() {
     let mut server = started(5);

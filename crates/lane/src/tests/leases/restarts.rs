@@ -38,22 +38,38 @@ fn a_client_without_a_durable_record_is_granted_nothing() {
     assert_eq!(holder.lookup(&mut server, "x").granted(), lease_flag::NAME);
 }
 
-#[test]
-fn a_missing_holder_is_given_up_no_sooner_than_after_the_term() {
+/// A client changes something after a restart of which another, missing client had a lease.
+fn change_beside_missing(rules: wire::Rules) -> (TestServer, Holder) {
     let mut server = TestServer::new(2);
     server.limits.recovery_soft_ms = 100;
+    server.rules = rules;
     server.start(1);
     server.run();
     let (mut first, mut second, file) = two(&mut server);
-    first.getattr(&mut server, file);
+    assert!(first.getattr(&mut server, file).granted() != 0);
     server.crash_losing_all();
     server.start(1);
     server.run();
     come_back(&mut server, &mut second);
     second.send(&mut server, Op::Setattr, 1, &chmod(file, 0o700));
+    (server, second)
+}
+
+#[test]
+fn a_missing_holder_is_given_up_no_sooner_than_after_the_term() {
+    let (mut server, mut second) = change_beside_missing(wire::Rules::default());
     server.pass_ms(9_900);
     assert!(!second.has_reply(&mut server), "the missing client's kernel may still answer");
     server.pass_ms(200);
+    assert!(second.has_reply(&mut server));
+}
+
+#[cfg(feature = "removable-rules")]
+#[test]
+fn without_its_rule_a_missing_holder_is_given_up_while_it_may_still_answer() {
+    let rules = wire::Rules::default().without(wire::Rule::LeaseRestart);
+    let (mut server, mut second) = change_beside_missing(rules);
+    server.pass_ms(500);
     assert!(second.has_reply(&mut server));
 }
 
