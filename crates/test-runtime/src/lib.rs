@@ -18,6 +18,7 @@ mod operation;
 mod patch;
 mod prng;
 mod rows;
+mod scripted;
 mod store;
 
 pub use lane_state::{Bufs, Incoming, LaneState};
@@ -25,4 +26,7 @@ pub use operation::{LogId, Operation};
 pub use patch::{Patch, put_sum};
 pub use prng::Prng;
 pub use rows::{Applied, RowStore, records};
+pub use scripted::{
+    ReceivedRequest, SECOND, SECOND_SESSION, SECRET, SESSION, ScriptedServer, second_address,
+};
 pub use store::Store;

@@ -139,7 +139,7 @@ fn a_busy_server_is_retried_after_a_pause() {
     harness.shape.refuse = Some(RefusalReason::Busy);
     harness.call(1, GETATTR);
     assert_eq!(harness.hellos.len(), 1);
-    assert!(harness.wake_at.is_some());
+    assert!(harness.state.wake_at.is_some());
     harness.shape.refuse = None;
     harness.wait_ms(60);
     assert_eq!(harness.hellos, [(LaneId(0), 1), (LaneId(0), 2)]);
@@ -156,7 +156,7 @@ fn calls_wait_while_the_server_is_away() {
     }
     assert!(harness.answers().is_empty());
     assert!(harness.client.waiting_since().is_some());
-    let pause_ns = harness.wake_at.unwrap().0 - harness.now_ms * 1_000_000;
+    let pause_ns = harness.state.wake_at.unwrap().0 - harness.now_ms * 1_000_000;
     assert!((750_000_000..=1_000_000_000).contains(&pause_ns), "{pause_ns} ns of pause");
     harness.shape.listening = true;
     harness.wait_ms(1_000);

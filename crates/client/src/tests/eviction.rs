@@ -190,11 +190,11 @@ fn peer_lanes_switch_to_the_new_uuid_together() {
     }
     harness.call(4, SYNC);
     harness.wait_ms(10_000);
-    harness.wake_at = None;
+    harness.state.wake_at = None;
     harness.wait_ms(10_000);
     for lane in (0..3).map(LaneId) {
         assert!(harness.requests.is_empty(), "lane {lane} is not known to follow");
-        assert_eq!(harness.wake_at, None, "only its message causes a wakeup");
+        assert_eq!(harness.state.wake_at, None, "only its message causes a wakeup");
         harness.event(Event::Peer(PeerEvent::Message {
             from: lane,
             message: MountMessage::Evicted { count: 1 },
@@ -341,7 +341,7 @@ fn peer_lanes_derive_the_same_new_uuid() {
         harness.wait_ms(1_000);
         harness.wait_ms(1_000);
         harness.uuids.truncate(3);
-        uuids.push(harness.uuids);
+        uuids.push(harness.server.uuids);
     }
     assert_eq!(uuids[0], uuids[1]);
     let [first, second, third] = uuids[0][..] else { panic!("{uuids:?}") };

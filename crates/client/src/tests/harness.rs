@@ -3,31 +3,19 @@
 
 use super::servers::two_servers;
 use crate::{Answer, Call, CallId, Client, Config, Granted, RecallId, RecalledKey};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::ops::{Deref, DerefMut};
 use interface::{
-    Action, Arena, BufId, Bulk, CloseReason, ConnId, Errno, Event, Mono, MountMessage, NO_MAC,
-    NetAction, NetEvent, Now, PeerAction, PeerEvent, Span, Turn,
+    Action, BufId, Bulk, ConnId, Event, MountMessage, NO_MAC, PeerAction, PeerEvent, Span, Turn,
+};
+pub(super) use test_runtime::{
+    ReceivedRequest, SECOND, SECOND_SESSION, SECRET, SESSION, ScriptedServer, second_address,
 };
 use wire::{
-    Challenge, Channel, ClientUuid, CommitNotification, CommitRow, FrameKind, FsUuid, Header,
-    Hello, LaneId, Layout, LeaseGrant, List, Map, Op, PLAIN, Proven, RefusalReason, Reply,
-    ReplyParts, Request, Resumed, Secret, Secrets, ServerAddress, ServerId, SessionId, ShardCounts,
-    ShardId, Status, Term, Transno, Welcome, Wire, Writer,
+    ClientUuid, CommitNotification, CommitRow, Header, LaneId, Layout, LeaseGrant, List, Map, Op,
+    Reply, ReplyParts, Resumed, Secret, Secrets, ShardId, Status, Transno, Wire, Writer,
 };
-
-pub(super) const SECRET: [u8; 32] = [7; 32];
-pub(super) const SESSION: SessionId = SessionId(0x5e55_1011);
-
-/// A request as the server received it.
-#[derive(Clone, Debug)]
-pub(super) struct ReceivedRequest {
-    pub(super) conn: ConnId,
-    pub(super) head: Request,
-    pub(super) body: Vec<u8>,
-    pub(super) bulk: Option<Bulk>,
-}
 
 /// An answer as the frontend got it, with the bytes of its span.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,73 +25,11 @@ pub(super) struct CallOutcome {
     pub(super) bytes: Vec<u8>,
 }
 
-/// The server's behaviour.
-#[derive(Clone, Debug)]
-pub(super) struct Shape {
-    pub(super) secret: [u8; 32],
-    pub(super) fs: FsUuid,
-    pub(super) boot_id: u64,
-    pub(super) map: Map,
-    pub(super) slot_count: u16,
-    pub(super) credits: u16,
-    pub(super) flags: u32,
-    pub(super) refuse: Option<RefusalReason>,
-    pub(super) listening: bool,
-    /// Why a connection fails while the server does not listen.
-    pub(super) connect_error: CloseReason,
-    /// The channel as the client sees it, and as the server sees it.
-    pub(super) channels: (Channel, Channel),
-}
-
-impl Shape {
-    /// The server starts with this many lanes.
-    pub(super) fn set_lane_count(&mut self, lane_count: u16) {
-        let term = Term::of_boot(self.boot_id);
-        self.map = Map::single_server(lane_count, self.map.shard_counts(), term);
-    }
-
-    /// The server starts again.
-    fn start_again(&mut self) {
-        self.boot_id += 1;
-        self.set_lane_count(self.map.first_server().lane_count);
-    }
-}
-
-/// A second server beside the one of the shape.
-pub(super) const SECOND: ServerId = ServerId(2);
-pub(super) const SECOND_SESSION: SessionId = SessionId(0x5e55_2022);
-
-/// Where the second server listens.
-pub(super) fn second_address() -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, 2], 7))
-}
-
-/// One end of a connection, as its server knows it.
-#[derive(Clone, Debug)]
-struct ServerConn {
-    conn: ConnId,
-    server: ServerId,
-    hello: Vec<u8>,
-    lane: LaneId,
-}
-
-/// An input for the next turn; frames and bulk have bytes of their own.
-enum Input {
-    Frame(ConnId, Vec<u8>, Option<Bulk>),
-    Event(Event),
-}
-
+/// A client, and its server.
 pub(super) struct Harness {
     pub(super) client: Client,
-    pub(super) shape: Shape,
-    pub(super) requests: VecDeque<ReceivedRequest>,
+    pub(super) server: ScriptedServer,
     pub(super) answered: Vec<CallOutcome>,
-    pub(super) hellos: Vec<(LaneId, u32)>,
-    /// The client uuid of each Hello.
-    pub(super) uuids: Vec<ClientUuid>,
-    /// The uuids of client and predecessor in the last Hello.
-    pub(super) last_hello: Option<(ClientUuid, ClientUuid)>,
-    pub(super) closed: Vec<ConnId>,
     pub(super) released: Vec<BufId>,
     /// Copies that the client retains, with their originals.
     pub(super) retained: BTreeMap<u32, Bulk>,
@@ -113,25 +39,25 @@ pub(super) struct Harness {
     /// The contents of the secret file; `None`: it cannot be read.
     pub(super) secrets: Option<Secrets>,
     pub(super) read_count: usize,
-    pub(super) wake_at: Option<Mono>,
-    pub(super) now_ms: u64,
-    /// The server answers Resume and ReplayDone by itself: it has exactly the changes that it
-    /// reported durable.
-    pub(super) answers_recovery: bool,
-    /// The boot of the second server, if there is one.
-    pub(super) second_boot_id: Option<u64>,
-    /// Where each connection was made to.
-    pub(super) addresses: Vec<ServerAddress>,
     /// What was granted with each answer.
     pub(super) granted: Vec<Granted>,
     pub(super) recalls: Vec<(RecallId, Vec<RecalledKey>)>,
     /// How often everything had to be dropped.
     pub(super) drop_count: usize,
-    /// The acknowledgements: the recalls, and up to which number everything was dropped.
-    pub(super) acknowledged: Vec<(Vec<u64>, u64)>,
-    conns: Vec<ServerConn>,
-    conn_last: u64,
-    inputs: VecDeque<Input>,
+}
+
+impl Deref for Harness {
+    type Target = ScriptedServer;
+
+    fn deref(&self) -> &ScriptedServer {
+        &self.server
+    }
+}
+
+impl DerefMut for Harness {
+    fn deref_mut(&mut self) -> &mut ScriptedServer {
+        &mut self.server
+    }
 }
 
 pub(super) fn config() -> Config {
@@ -156,48 +82,21 @@ pub(super) fn config() -> Config {
 
 impl Harness {
     pub(super) fn new(lane_count: u16) -> Self {
-        let map = Map::single_server(lane_count, ShardCounts { meta: 8, data: 8 }, Term(1));
         let mut client = Client::new(config());
         client.layouts.learn(super::FILE, Layout::DEFAULT);
         Self {
             client,
-            shape: Shape {
-                secret: SECRET,
-                fs: FsUuid([9; 16]),
-                boot_id: 1,
-                map,
-                slot_count: 4,
-                credits: 64,
-                flags: 0,
-                refuse: None,
-                listening: true,
-                connect_error: CloseReason::Failed(Errno(111)),
-                channels: (PLAIN, PLAIN),
-            },
-            requests: VecDeque::new(),
+            server: ScriptedServer::new(lane_count),
             answered: Vec::new(),
-            hellos: Vec::new(),
-            uuids: Vec::new(),
-            last_hello: None,
-            closed: Vec::new(),
             released: Vec::new(),
             retained: BTreeMap::new(),
             peer_messages: Vec::new(),
             peer_lanes_follow: true,
             secrets: None,
             read_count: 0,
-            wake_at: None,
-            now_ms: 1_000,
-            answers_recovery: true,
-            second_boot_id: None,
-            addresses: Vec::new(),
             granted: Vec::new(),
             recalls: Vec::new(),
             drop_count: 0,
-            acknowledged: Vec::new(),
-            conns: Vec::new(),
-            conn_last: 0,
-            inputs: VecDeque::new(),
         }
     }
 
@@ -211,30 +110,8 @@ impl Harness {
 
     /// Starts the second server again, under this map.
     pub(super) fn restart_second(&mut self, map: Map) {
-        self.second_boot_id = self.second_boot_id.map(|boot_id| boot_id + 1);
-        self.shape.map = map;
-        for closed in self.conns.iter().filter(|known| known.server == SECOND) {
-            let (conn, reason) = (closed.conn, CloseReason::Ended);
-            self.inputs.push_back(Input::Event(Event::Net(NetEvent::Closed { conn, reason })));
-            self.requests.retain(|request| request.conn != conn);
-        }
-        self.conns.retain(|known| known.server != SECOND);
+        self.server.start_second_again(map);
         self.run();
-    }
-
-    /// The server of a connection.
-    pub(super) fn server_of(&self, conn: ConnId) -> ServerId {
-        let known = self.conns.iter().find(|known| known.conn == conn);
-        known.map_or(ServerId::FIRST, |known| known.server)
-    }
-
-    fn boot_id_of(&self, conn: ConnId) -> u64 {
-        let second = self.second_boot_id.filter(|_| self.server_of(conn) == SECOND);
-        second.unwrap_or(self.shape.boot_id)
-    }
-
-    fn session_of(&self, conn: ConnId) -> SessionId {
-        if self.server_of(conn) == SECOND { SECOND_SESSION } else { SESSION }
     }
 
     /// Refuses a request for its map.
@@ -259,56 +136,29 @@ impl Harness {
     /// Advances the clock.
     pub(super) fn wait_ms(&mut self, ms: u64) {
         self.now_ms += ms;
-        self.inputs.push_back(Input::Event(Event::Tick));
-        self.run();
+        self.event(Event::Tick);
     }
 
     pub(super) fn event(&mut self, event: Event) {
-        self.inputs.push_back(Input::Event(event));
+        self.state.deliver(event);
         self.run();
     }
 
     /// Closes all connections.
     pub(super) fn hang_up(&mut self) {
-        for ServerConn { conn, .. } in core::mem::take(&mut self.conns) {
-            let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
-            self.inputs.push_back(Input::Event(event));
-        }
-        self.requests.clear();
+        self.server.close_all();
         self.run();
     }
 
     /// Closes one connection.
     #[cfg(feature = "removable-rules")]
     pub(super) fn close(&mut self, conn: ConnId) {
-        self.conns.retain(|known| known.conn != conn);
-        self.requests.retain(|request| request.conn != conn);
-        self.event(Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended }));
-    }
-
-    /// Takes the oldest request.
-    pub(super) fn take(&mut self) -> ReceivedRequest {
-        self.requests.pop_front().expect("a request was sent")
+        self.server.close(conn);
+        self.run();
     }
 
     pub(super) fn reply(&self, request: &ReceivedRequest) -> Reply {
-        Reply {
-            op: request.head.op,
-            lane_hint: request.head.lane_hint,
-            shard: request.head.shard,
-            slot: request.head.slot,
-            flags: 0,
-            session: self.session_of(request.conn),
-            xid: request.head.xid,
-            transno: Transno(0),
-            committed: Transno(0),
-            status: Status::Ok,
-            credits: self.shape.credits,
-            retry_after_ms: 0,
-            boot_id: self.boot_id_of(request.conn),
-            trace_id: 0,
-            op_time_ns: 0,
-        }
+        self.reply_to(request)
     }
 
     pub(super) fn answer(&mut self, request: &ReceivedRequest, body: &[u8]) {
@@ -322,14 +172,12 @@ impl Harness {
     }
 
     pub(super) fn send(&mut self, conn: ConnId, reply: Reply, body: &[u8], bulk: Option<Bulk>) {
-        let mut frame = Vec::new();
-        let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
-        Header::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
-        self.frame(conn, frame, bulk);
+        self.put_reply(conn, reply, body, bulk);
+        self.run();
     }
 
     pub(super) fn frame(&mut self, conn: ConnId, frame: Vec<u8>, bulk: Option<Bulk>) {
-        self.inputs.push_back(Input::Frame(conn, frame, bulk));
+        self.put_frame(conn, frame, bulk);
         self.run();
     }
 
@@ -392,7 +240,7 @@ impl Harness {
 
     pub(super) fn run(&mut self) {
         for _ in 0..1_000 {
-            if self.inputs.is_empty() {
+            if self.state.inbox.is_empty() {
                 return;
             }
             self.turn(|_, _| {});
@@ -401,20 +249,11 @@ impl Harness {
     }
 
     fn turn(&mut self, also: impl FnOnce(&mut Client, &mut Turn<'_>)) {
-        let mut arena = Arena::new();
         let mut actions = Vec::new();
-        let mono = Mono(self.now_ms * 1_000_000);
-        let now = Now { mono, wall_ns: 1_700_000_000_000_000_000 + mono.0 };
-        let mut turn = Turn { now, arena: &mut arena, actions: &mut actions };
-        for input in core::mem::take(&mut self.inputs) {
-            let event = match input {
-                Input::Event(event) => event,
-                Input::Frame(conn, frame, bulk) => {
-                    Event::Net(NetEvent::Frame { conn, frame: turn.arena.put(&frame), bulk })
-                }
-            };
-            self.client.apply(&mut turn, event);
-        }
+        let (now, state) = (self.server.now(), &mut self.server.state);
+        let events = state.events(usize::MAX);
+        let mut turn = Turn { now, arena: &mut state.arena, actions: &mut actions };
+        events.into_iter().for_each(|event| self.client.apply(&mut turn, event));
         also(&mut self.client, &mut turn);
         self.client.settle(&mut turn);
         while let Some((call, result, granted)) = self.client.next_granted_answer(now.mono) {
@@ -429,7 +268,9 @@ impl Harness {
         self.drop_count += usize::from(self.client.take_drop());
         self.recalls.extend(core::iter::from_fn(|| self.client.next_recall()));
         for action in actions {
-            self.perform(&arena, action);
+            if let Some(action) = self.server.perform(action) {
+                self.perform(action);
+            }
         }
     }
 
@@ -439,51 +280,16 @@ impl Harness {
         self.run();
     }
 
-    fn perform(&mut self, arena: &Arena, action: Action) {
+    fn perform(&mut self, action: Action) {
         match action {
-            Action::Net(NetAction::Connect { ticket, address }) => {
-                self.addresses.push(address);
-                let event = if self.shape.listening {
-                    self.conn_last += 1;
-                    let conn = ConnId(self.conn_last);
-                    let has_second = self.second_boot_id.is_some();
-                    if has_second && address == ServerAddress::At(second_address()) {
-                        let (server, hello, lane) = (SECOND, Vec::new(), LaneId(0));
-                        self.conns.push(ServerConn { conn, server, hello, lane });
-                    }
-                    let channel = self.shape.channels.0;
-                    if channel != PLAIN {
-                        let sealed = Event::Net(NetEvent::Sealed { conn, channel, holder: None });
-                        self.inputs.push_back(Input::Event(sealed));
-                    }
-                    Event::Net(NetEvent::Connected { ticket, conn })
-                } else {
-                    Event::Net(NetEvent::ConnectFailed { ticket, reason: self.shape.connect_error })
-                };
-                self.inputs.push_back(Input::Event(event));
-            }
-            Action::Net(NetAction::Send { conn, frame, bulk }) => {
-                self.receive(conn, arena.get(frame), bulk)
-            }
-            Action::Net(NetAction::Close { conn }) => {
-                self.closed.push(conn);
-                self.conns.retain(|known| known.conn != conn);
-                self.requests.retain(|request| request.conn != conn);
-            }
             Action::Peer(PeerAction::Message { to, message }) => {
                 self.peer_messages.push((to, message));
                 if let MountMessage::LocksPresent { inode, present: true } = message {
                     let message = MountMessage::LocksPresentSeen { inode };
-                    self.inputs.push_back(Input::Event(Event::Peer(PeerEvent::Message {
-                        from: to,
-                        message,
-                    })));
+                    self.state.deliver(PeerEvent::Message { from: to, message });
                 }
                 if self.peer_lanes_follow && matches!(message, MountMessage::Evicted { .. }) {
-                    self.inputs.push_back(Input::Event(Event::Peer(PeerEvent::Message {
-                        from: to,
-                        message,
-                    })));
+                    self.state.deliver(PeerEvent::Message { from: to, message });
                 }
             }
             Action::Retain { as_buf, bulk } => {
@@ -497,100 +303,15 @@ impl Harness {
             Action::Release { buf } => self.released.push(buf),
             Action::ReadSecrets => {
                 self.read_count += 1;
-                self.inputs.push_back(Input::Event(Event::Secrets(self.secrets)));
+                self.server.state.deliver(Event::Secrets(self.secrets));
             }
-            Action::WakeAt { at } => self.wake_at = Some(at),
-            Action::Net(NetAction::Admit { .. }) => {}
             other => panic!("a client does not use {other:?}"),
         }
     }
 
-    fn receive(&mut self, conn: ConnId, frame: &[u8], bulk: Option<Bulk>) {
-        let (head, body) = Header::decode(frame).expect("a client sends valid frames");
-        match head {
-            Header::Handshake(FrameKind::Hello) => {
-                let hello = Hello::decode_all(body).unwrap();
-                let lane = LaneId(hello.server_lane.0 % self.shape.map.first_server().lane_count);
-                self.hellos.push((hello.server_lane, hello.conn_epoch));
-                self.uuids.push(hello.client);
-                self.last_hello = Some((hello.client, hello.predecessor));
-                let server = self.server_of(conn);
-                self.conns.retain(|known| known.conn != conn);
-                self.conns.push(ServerConn { conn, server, hello: body.to_vec(), lane });
-                let nonce = [5; 32];
-                let proven = Proven { hello: body, nonce: &nonce, channel: &self.shape.channels.1 };
-                let proof = Secret::new(self.shape.secret).server_proof(proven);
-                let challenge = Challenge { fs: self.shape.fs, nonce, proof };
-                self.send_handshake(conn, FrameKind::Challenge, &challenge.to_bytes());
-            }
-            Header::Handshake(FrameKind::Proof) => {
-                let ServerConn { hello, lane, server, .. } =
-                    self.conns.iter().find(|known| known.conn == conn).unwrap().clone();
-                let proof = wire::Proof::decode_all(body).unwrap().proof;
-                let secret = Secret::new(self.shape.secret);
-                let channel = &self.shape.channels.1;
-                let proven = Proven { hello: &hello, nonce: &[5; 32], channel };
-                assert!(secret.client_proven(proven, &proof), "the client proves itself");
-                if let Some(reason) = self.shape.refuse {
-                    let refusal = wire::Refusal { reason };
-                    self.send_handshake(conn, FrameKind::Refusal, &refusal.to_bytes());
-                    return;
-                }
-                let welcome = Welcome {
-                    session: self.session_of(conn),
-                    boot_id: self.boot_id_of(conn),
-                    map: self.shape.map.clone(),
-                    server,
-                    lane,
-                    slot_count: self.shape.slot_count,
-                    credits: self.shape.credits,
-                    flags: self.shape.flags,
-                    recovery_ms: 0,
-                    root: wire::InodeNo::ROOT,
-                };
-                self.send_handshake(conn, FrameKind::Welcome, &welcome.to_bytes());
-            }
-            Header::RecallAck => {
-                let ack = wire::RecallAck::decode_all(body).unwrap();
-                let numbers = ack.recall_nos.iter().map(|number| number.0).collect();
-                self.acknowledged.push((numbers, ack.dropped_until.0));
-            }
-            Header::Request(head) if self.answers_recovery && head.op == Op::Resume => {
-                let known = wire::Resume::decode_all(body).unwrap().known_committed;
-                let resumed = Resumed { committed: known, recovering: true };
-                self.reply_at_once(conn, head, &resumed.to_bytes());
-            }
-            Header::Request(head) if self.answers_recovery && head.op == Op::ReplayDone => {
-                self.reply_at_once(conn, head, &[]);
-            }
-            Header::Request(head) => {
-                self.requests.push_back(ReceivedRequest { conn, head, body: body.to_vec(), bulk });
-            }
-            other => panic!("a client does not send {other:?}"),
-        }
-    }
-
-    fn reply_at_once(&mut self, conn: ConnId, head: Request, body: &[u8]) {
-        let reply = self.reply(&ReceivedRequest { conn, head, body: Vec::new(), bulk: None });
-        let mut frame = Vec::new();
-        Header::Reply(reply).encode(&mut frame, None, |to| to.put(body));
-        self.inputs.push_back(Input::Frame(conn, frame, None));
-    }
-
-    fn send_handshake(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
-        let mut frame = Vec::new();
-        Header::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
-        self.inputs.push_back(Input::Frame(conn, frame, None));
-    }
-
-    /// The server lane of a connection.
-    pub(super) fn lane_of(&self, conn: ConnId) -> Option<LaneId> {
-        self.conns.iter().find(|known| known.conn == conn).map(|known| known.lane)
-    }
-
     /// Restarts the server.
     pub(super) fn restart(&mut self) {
-        self.shape.start_again();
+        self.server.shape.start_again();
         self.hang_up();
     }
 }

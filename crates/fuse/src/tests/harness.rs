@@ -5,27 +5,14 @@ use crate::{Config, MountLane};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use client::Client;
+use core::ops::{Deref, DerefMut};
 use interface::{
-    Action, Arena, BufId, Bulk, CloseReason, ConnId, Core, Errno, Event, KernelAction, KernelEvent,
-    KernelNotify, KernelSlot, LogLevel, Mono, MountMessage, NetAction, NetEvent, Now, PeerAction,
-    PeerEvent, Process, Ticket, Turn,
+    Action, BufId, Bulk, Core, Errno, Event, KernelAction, KernelEvent, KernelNotify, KernelSlot,
+    LogLevel, MountMessage, Now, PeerAction, PeerEvent, Process, Span, Ticket, Turn,
 };
-use wire::{
-    Challenge, ClientUuid, FrameKind, FsUuid, Header, Hello, InodeNo, LaneId, Map, Op, PLAIN,
-    Proven, Reply, Request, Secret, ServerId, SessionId, ShardCounts, Status, Term, Transno,
-    Welcome, Wire, Writer,
-};
-
-const SESSION: SessionId = SessionId(77);
-
-/// A request as the server received it.
-#[derive(Clone, Debug)]
-pub(super) struct ReceivedRequest {
-    pub(super) conn: ConnId,
-    pub(super) head: Request,
-    pub(super) body: Vec<u8>,
-    pub(super) bulk: Option<Bulk>,
-}
+pub(super) use test_runtime::ReceivedRequest;
+use test_runtime::{Incoming, ScriptedServer};
+use wire::{ClientUuid, Header, InodeNo, LaneId, Reply, Secret, Status, Transno, Wire, Writer};
 
 /// A reply as the kernel got it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,17 +32,9 @@ pub(super) enum Dropped {
     Contents(u64),
 }
 
-enum Input {
-    Frame(ConnId, Vec<u8>, Option<Bulk>),
-    Kernel(Option<KernelSlot>, Vec<u8>, Option<Bulk>),
-    Groups(Ticket, Option<Vec<u8>>),
-    Event(Event),
-}
-
 pub(super) struct Harness {
     pub(super) lane: MountLane,
-    pub(super) listening: bool,
-    pub(super) requests: VecDeque<ReceivedRequest>,
+    server: ScriptedServer,
     pub(super) replies: Vec<KernelReply>,
     pub(super) released: Vec<BufId>,
     pub(super) peer_messages: Vec<(LaneId, MountMessage)>,
@@ -68,19 +47,24 @@ pub(super) struct Harness {
     /// Peer lanes answer at once whether a loss was reported to a handle's holder.
     pub(super) peer_lanes_answer: bool,
     pub(super) stopped_count: u32,
-    /// Goodbyes are answered automatically.
-    pub(super) goodbye_count: u32,
-    pub(super) now_ms: u64,
     /// Notifies, without outcomes.
     pub(super) notifies: VecDeque<(Ticket, Dropped)>,
     /// How many replies the kernel had before each.
     pub(super) replies_before: Vec<usize>,
-    /// The acknowledged recalls, and what was dropped until.
-    pub(super) acknowledged: Vec<(Vec<u64>, u64)>,
-    map: Map,
-    conn_last: u64,
-    conns: Vec<ConnId>,
-    inputs: VecDeque<Input>,
+}
+
+impl Deref for Harness {
+    type Target = ScriptedServer;
+
+    fn deref(&self) -> &ScriptedServer {
+        &self.server
+    }
+}
+
+impl DerefMut for Harness {
+    fn deref_mut(&mut self) -> &mut ScriptedServer {
+        &mut self.server
+    }
 }
 
 /// A kernel request.
@@ -96,19 +80,6 @@ pub(super) fn request(opcode: u32, unique: u64, node: InodeNo, args: &[u8]) -> V
     bytes.extend([0; 4]);
     bytes.extend(args);
     bytes
-}
-
-fn reply(received: &ReceivedRequest) -> Reply {
-    Reply {
-        lane_hint: received.head.lane_hint,
-        shard: received.head.shard,
-        slot: received.head.slot,
-        session: SESSION,
-        xid: received.head.xid,
-        credits: 64,
-        boot_id: 1,
-        ..Reply::of(received.head.op)
-    }
 }
 
 /// Encodes numbers of four bytes.
@@ -152,10 +123,12 @@ impl Harness {
             rules: wire::Rules::default(),
         };
         let config = Config { over_io_uring: false, lock_wait_count_max: usize::MAX, leases };
+        let mut server = ScriptedServer::new(1);
+        server.shape.slot_count = 64;
+        (server.answers_goodbye, server.answers_recovery) = (true, false);
         Self {
             lane: MountLane::new(config, Client::new(client)),
-            listening: true,
-            requests: VecDeque::new(),
+            server,
             replies: Vec::new(),
             released: Vec::new(),
             peer_messages: Vec::new(),
@@ -165,15 +138,8 @@ impl Harness {
             logged: Vec::new(),
             peer_lanes_answer: false,
             stopped_count: 0,
-            goodbye_count: 0,
-            now_ms: 1_000,
             notifies: VecDeque::new(),
             replies_before: Vec::new(),
-            acknowledged: Vec::new(),
-            map: Map::single_server(1, ShardCounts { meta: 8, data: 8 }, Term(1)),
-            conn_last: 0,
-            conns: Vec::new(),
-            inputs: VecDeque::new(),
         }
     }
 
@@ -204,12 +170,14 @@ impl Harness {
 
     pub(super) fn kernel_bytes(&mut self, slot: Option<u32>, bytes: Vec<u8>, bulk: Option<Bulk>) {
         let slot = slot.map(KernelSlot);
-        self.inputs.push_back(Input::Kernel(slot, bytes, bulk));
+        let request = Span::default();
+        let event = KernelEvent::Request { slot, request, bulk };
+        self.state.deliver(Incoming::new(event, bytes));
         self.run();
     }
 
     pub(super) fn event(&mut self, event: Event) {
-        self.inputs.push_back(Input::Event(event));
+        self.state.deliver(event);
         self.run();
     }
 
@@ -220,23 +188,15 @@ impl Harness {
 
     pub(super) fn groups(&mut self, groups: Option<&[u32]>) {
         let (ticket, _) = self.group_lookups.remove(0);
-        let bytes = groups.map(|groups| groups.iter().flat_map(|gid| gid.to_le_bytes()).collect());
-        self.inputs.push_back(Input::Groups(ticket, bytes));
+        let bytes = groups.into_iter().flatten().flat_map(|gid| gid.to_le_bytes()).collect();
+        let groups = groups.map(|_| Span::default());
+        self.state.deliver(Incoming::new(KernelEvent::CallerGroups { ticket, groups }, bytes));
         self.run();
     }
 
     pub(super) fn hang_up(&mut self) {
-        for conn in core::mem::take(&mut self.conns) {
-            let event = Event::Net(NetEvent::Closed { conn, reason: CloseReason::Ended });
-            self.inputs.push_back(Input::Event(event));
-        }
-        self.requests.clear();
+        self.server.close_all();
         self.run();
-    }
-
-    /// The oldest request to the server.
-    pub(super) fn take(&mut self) -> ReceivedRequest {
-        self.requests.pop_front().expect("the server was received")
     }
 
     pub(super) fn answer(&mut self, received: &ReceivedRequest, body: &[u8]) {
@@ -254,7 +214,8 @@ impl Harness {
         body: &[u8],
         bulk: Option<Bulk>,
     ) {
-        self.frame(received, Reply { status, ..reply(received) }, body, bulk);
+        let reply = Reply { status, ..self.reply_to(received) };
+        self.put_reply(received.conn, reply, body, bulk);
         self.run();
     }
 
@@ -282,8 +243,8 @@ impl Harness {
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let status = result.err().unwrap_or(Status::Ok);
-        let reply = Reply { status, flags: parts.flags(), ..reply(received) };
-        self.frame(received, reply, &body, None);
+        let reply = Reply { status, flags: parts.flags(), ..self.reply_to(received) };
+        self.put_reply(received.conn, reply, &body, None);
     }
 
     /// The server recalls leases granted so far.
@@ -300,7 +261,7 @@ impl Harness {
         let recall = wire::Recall { recall_no, lease_no_max, keys };
         let mut frame = Vec::new();
         Header::Recall.encode(&mut frame, None, |to| to.write(&recall));
-        self.inputs.push_back(Input::Frame(received.conn, frame, None));
+        self.put_frame(received.conn, frame, None);
         self.run();
     }
 
@@ -325,19 +286,12 @@ impl Harness {
     /// Answers with a change that is not durable.
     pub(super) fn token(&mut self, received: &ReceivedRequest, transno: u64, body: &[u8]) {
         let flags = wire::reply_flag::TOKEN;
-        let reply = Reply { flags, transno: Transno(transno), ..reply(received) };
+        let reply = Reply { flags, transno: Transno(transno), ..self.reply_to(received) };
         let parts = wire::ReplyParts { message: body, lease: None, token: Some(b"token") };
         let mut tokened = Vec::new();
         parts.put(&mut Writer::new(&mut tokened));
-        self.frame(received, reply, &tokened, None);
+        self.put_reply(received.conn, reply, &tokened, None);
         self.run();
-    }
-
-    fn frame(&mut self, received: &ReceivedRequest, reply: Reply, body: &[u8], bulk: Option<Bulk>) {
-        let mut frame = Vec::new();
-        let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
-        Header::Reply(reply).encode(&mut frame, sizes, |to| to.put(body));
-        self.inputs.push_back(Input::Frame(received.conn, frame, bulk));
     }
 
     /// Takes the only reply to the kernel.
@@ -355,7 +309,7 @@ impl Harness {
 
     pub(super) fn run(&mut self) {
         for _ in 0..1_000 {
-            if self.inputs.is_empty() {
+            if self.state.inbox.is_empty() {
                 return;
             }
             self.turn();
@@ -364,54 +318,23 @@ impl Harness {
     }
 
     fn turn(&mut self) {
-        let mut arena = Arena::new();
         let mut actions = Vec::new();
-        let now = Now { mono: Mono(self.now_ms * 1_000_000), wall_ns: self.now_ms };
-        let mut turn = Turn { now, arena: &mut arena, actions: &mut actions };
-        for input in core::mem::take(&mut self.inputs) {
-            let event = match input {
-                Input::Event(event) => event,
-                Input::Frame(conn, frame, bulk) => {
-                    Event::Net(NetEvent::Frame { conn, frame: turn.arena.put(&frame), bulk })
-                }
-                Input::Kernel(slot, bytes, bulk) => Event::Kernel(KernelEvent::Request {
-                    slot,
-                    request: turn.arena.put(&bytes),
-                    bulk,
-                }),
-                Input::Groups(ticket, groups) => {
-                    let groups = groups.map(|groups| turn.arena.put(&groups));
-                    Event::Kernel(KernelEvent::CallerGroups { ticket, groups })
-                }
-            };
-            self.lane.apply(&mut turn, event);
-        }
+        let now = Now { wall_ns: self.now_ms, ..self.now() };
+        let state = &mut self.server.state;
+        let events = state.events(usize::MAX);
+        let mut turn = Turn { now, arena: &mut state.arena, actions: &mut actions };
+        events.into_iter().for_each(|event| self.lane.apply(&mut turn, event));
         self.lane.settle(&mut turn);
         for action in actions {
-            self.perform(&arena, action);
+            if let Some(action) = self.server.perform(action) {
+                self.perform(action);
+            }
         }
     }
 
-    fn perform(&mut self, arena: &Arena, action: Action) {
+    fn perform(&mut self, action: Action) {
+        let arena = &self.server.state.arena;
         match action {
-            Action::Net(NetAction::Connect { ticket, .. }) => {
-                self.conn_last += 1;
-                let conn = ConnId(self.conn_last);
-                let event = if self.listening {
-                    self.conns.push(conn);
-                    Event::Net(NetEvent::Connected { ticket, conn })
-                } else {
-                    Event::Net(NetEvent::ConnectFailed {
-                        ticket,
-                        reason: CloseReason::Failed(Errno(111)),
-                    })
-                };
-                self.inputs.push_back(Input::Event(event));
-            }
-            Action::Net(NetAction::Send { conn, frame, bulk }) => {
-                self.receive(conn, arena.get(frame), bulk)
-            }
-            Action::Net(NetAction::Close { conn }) => self.conns.retain(|known| *known != conn),
             Action::Peer(PeerAction::Message { to, message }) => {
                 self.answer_peer_message(to, message);
                 self.peer_messages.push((to, message));
@@ -428,9 +351,8 @@ impl Harness {
             }
             Action::Kernel(KernelAction::CallerSignals { ticket, pid }) => {
                 self.signals_requested.push(pid);
-                let event =
-                    Event::Kernel(KernelEvent::CallerSignals { ticket, ends: self.caller_ends });
-                self.inputs.push_back(Input::Event(event));
+                let event = KernelEvent::CallerSignals { ticket, ends: self.caller_ends };
+                self.server.state.deliver(event);
             }
             Action::Kernel(KernelAction::Notify { ticket, notify }) => {
                 let dropped = match notify {
@@ -446,7 +368,6 @@ impl Harness {
             }
             Action::Log { level, line } => self.logged.push((level, arena.get(line).to_vec())),
             Action::Stopped => self.stopped_count += 1,
-            Action::WakeAt { .. } | Action::Net(NetAction::Admit { .. }) => {}
             other => panic!("a mount does not use {other:?}"),
         }
     }
@@ -463,64 +384,14 @@ impl Harness {
             }
             _ => return,
         };
-        self.inputs
-            .push_back(Input::Event(Event::Peer(PeerEvent::Message { from, message: answer })));
+        self.state.deliver(PeerEvent::Message { from, message: answer });
     }
 
     /// The server announces the end of a wait.
     pub(super) fn grant(&mut self, received: &ReceivedRequest, grant: wire::Grant) {
         let mut frame = Vec::new();
         Header::Grant.encode(&mut frame, None, |to| to.write(&grant));
-        self.inputs.push_back(Input::Frame(received.conn, frame, None));
+        self.put_frame(received.conn, frame, None);
         self.run();
-    }
-
-    fn receive(&mut self, conn: ConnId, frame: &[u8], bulk: Option<Bulk>) {
-        let (head, body) = Header::decode(frame).expect("a client sends valid frames");
-        match head {
-            Header::Handshake(FrameKind::Hello) => {
-                Hello::decode_all(body).unwrap();
-                let nonce = [5; 32];
-                let proven = Proven { hello: body, nonce: &nonce, channel: &PLAIN };
-                let proof = Secret::new([7; 32]).server_proof(proven);
-                let challenge = Challenge { fs: FsUuid([9; 16]), nonce, proof };
-                self.send_handshake(conn, FrameKind::Challenge, &challenge.to_bytes());
-            }
-            Header::Handshake(FrameKind::Proof) => {
-                let welcome = Welcome {
-                    session: SESSION,
-                    boot_id: 1,
-                    map: self.map.clone(),
-                    server: ServerId::FIRST,
-                    lane: LaneId(0),
-                    slot_count: 64,
-                    credits: 64,
-                    flags: 0,
-                    recovery_ms: 0,
-                    root: InodeNo::ROOT,
-                };
-                self.send_handshake(conn, FrameKind::Welcome, &welcome.to_bytes());
-            }
-            Header::Request(head) if head.op == Op::Goodbye => {
-                self.goodbye_count += 1;
-                let received = ReceivedRequest { conn, head, body: Vec::new(), bulk: None };
-                self.frame(&received, reply(&received), &[], None);
-            }
-            Header::RecallAck => {
-                let ack = wire::RecallAck::decode_all(body).unwrap();
-                let numbers = ack.recall_nos.iter().map(|number| number.0).collect();
-                self.acknowledged.push((numbers, ack.dropped_until.0));
-            }
-            Header::Request(head) => {
-                self.requests.push_back(ReceivedRequest { conn, head, body: body.to_vec(), bulk });
-            }
-            other => panic!("a client does not send {other:?}"),
-        }
-    }
-
-    fn send_handshake(&mut self, conn: ConnId, kind: FrameKind, body: &[u8]) {
-        let mut frame = Vec::new();
-        Header::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
-        self.inputs.push_back(Input::Frame(conn, frame, None));
     }
 }

@@ -128,7 +128,7 @@ fn interrupt(harness: &mut Harness, unique: u64) {
 #[test]
 fn an_interrupt_ends_a_request_that_waits_for_the_server() {
     let mut harness = Harness::new();
-    harness.listening = false;
+    harness.shape.listening = false;
     harness.kernel_request(Opcode::Unlink, 8, DIRECTORY, b"a\0");
     assert!(harness.replies.is_empty());
     interrupt(&mut harness, 8);
@@ -141,7 +141,7 @@ fn an_interrupt_ends_a_request_that_waits_for_the_server() {
 fn a_handled_signal_ends_no_request_but_a_later_kill_does() {
     let mut harness = Harness::new();
     harness.caller_ends = false;
-    harness.listening = false;
+    harness.shape.listening = false;
     harness.kernel_request(Opcode::Unlink, 8, DIRECTORY, b"a\0");
     interrupt(&mut harness, 8);
     harness.wait_ms(19);
@@ -178,7 +178,7 @@ fn over_io_uring_a_long_wait_is_checked_without_an_interrupt() {
     for over_io_uring in [false, true] {
         let mut harness = Harness::new();
         harness.lane.config.over_io_uring = over_io_uring;
-        harness.listening = false;
+        harness.shape.listening = false;
         harness.caller_ends = false;
         harness.kernel_request(Opcode::Unlink, 8, DIRECTORY, b"a\0");
         harness.wait_ms(999);
@@ -200,7 +200,7 @@ fn an_interrupt_of_a_peer_lanes_request_is_forwarded() {
     let message = MountMessage::Interrupt { unique: 8 };
     assert_eq!(harness.peer_messages, [(LaneId(1), message), (LaneId(2), message)]);
     harness.peer_messages.clear();
-    harness.listening = false;
+    harness.shape.listening = false;
     harness.kernel_request(Opcode::Unlink, 10, DIRECTORY, b"a\0");
     harness.event(Event::Peer(PeerEvent::Message {
         from: LaneId(1),
@@ -218,7 +218,7 @@ fn an_interrupt_of_a_peer_lanes_request_is_forwarded() {
 #[test]
 fn an_interrupt_that_arrives_first_is_remembered() {
     let mut harness = Harness::new();
-    harness.listening = false;
+    harness.shape.listening = false;
     interrupt(&mut harness, 8);
     harness.kernel_request(Opcode::Unlink, 8, DIRECTORY, b"a\0");
     harness.wait_ms(20);
@@ -289,7 +289,7 @@ fn stop_waits_until_everything_is_durable() {
 #[test]
 fn stop_waits_for_an_absent_server_only_for_a_limited_time() {
     let mut harness = harness_stopping();
-    harness.listening = false;
+    harness.shape.listening = false;
     harness.hang_up();
     for _ in 0..59 {
         harness.wait_ms(1_000);
@@ -346,7 +346,7 @@ fn a_new_request_after_stop_is_refused_and_earlier_ones_are_answered() {
 #[test]
 fn after_an_unmount_all_lanes_stop_without_replies() {
     let mut harness = Harness::new();
-    harness.listening = false;
+    harness.shape.listening = false;
     harness.kernel_request(Opcode::Lookup, 7, DIRECTORY, b"a\0");
     harness.event(Event::Kernel(KernelEvent::Unmounted));
     assert_eq!(
@@ -391,13 +391,13 @@ fn an_interrupt_applies_to_the_whole_request() {
 fn the_servers_absence_and_return_are_logged() {
     let mut harness = Harness::new();
     harness.kernel_request(Opcode::Lookup, 7, DIRECTORY, b"a\0");
-    harness.listening = false;
+    harness.shape.listening = false;
     harness.hang_up();
     harness.wait_ms(900);
     assert!(harness.logged.is_empty(), "a short absence is not logged");
     harness.wait_ms(100);
     harness.wait_ms(1_000);
-    harness.listening = true;
+    harness.shape.listening = true;
     harness.wait_ms(1_000);
     let levels: Vec<_> = harness.logged.iter().map(|(say, _)| *say).collect();
     assert_eq!(levels, [LogLevel::Warning, LogLevel::Info]);
