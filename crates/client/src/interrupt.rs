@@ -41,6 +41,16 @@ impl Client {
         true
     }
 
+    /// Gives up a call at once: the frontend takes back what it has lent to it. It is answered, with
+    /// `Interrupted`, and nothing of it is sent any more.
+    pub fn give_up(&mut self, turn: &mut Turn<'_>, call: CallId) {
+        let Some(job_id) = self.jobs.of_call(call) else { return };
+        match self.jobs.get(job_id).map(|job| job.plan) {
+            Some(Plan::LockCall { inode }) => self.interrupt_lock(turn, job_id, inode),
+            Some(_) | None => self.abandon(turn, job_id),
+        }
+    }
+
     /// Abandons interrupted calls whose time is up, or whose connection was lost.
     pub(crate) fn give_up_interrupted(&mut self, turn: &mut Turn<'_>) {
         loop {

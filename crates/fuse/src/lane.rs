@@ -384,6 +384,8 @@ impl MountLane {
             return;
         }
         for pending_id in self.pendings.all() {
+            // The data of a WRITE are gone with the reply.
+            self.client.give_up(turn, call_id(pending_id));
             self.reply(turn, pending_id, Status::NotConnected, Span::default(), None);
         }
         self.state = MountState::Syncing;

@@ -5,7 +5,9 @@ use super::std::collections::BTreeMap;
 use super::{DIRECTORY, FILE, attr};
 use crate::abi::{Opcode, init_flag};
 use alloc::vec::Vec;
-use interface::{Event, KernelEvent, LogLevel, Mono, MountMessage, PeerEvent, Process};
+use interface::{
+    BufId, Bulk, Event, KernelEvent, LogLevel, Mono, MountMessage, NO_MAC, PeerEvent, Process,
+};
 use wire::{
     Attr, Bytes, Contents, Created, Entry, FileKind, Glimpsed, Groups, InodeNo, LaneId, List,
     Listing, Lookup, Op, Space, Status, Target, Value, Wire, Written, attr_flag,
@@ -321,6 +323,28 @@ fn stop_has_a_time_limit() {
     harness.wait_ms(1);
     assert_eq!(harness.status(), Status::NotConnected);
     assert_eq!(harness.stopped_count, 1);
+}
+
+#[test]
+fn a_write_that_a_stop_has_refused_is_not_sent_when_the_server_is_back() {
+    let mut harness = Harness::new();
+    harness.kernel_request(Opcode::Unlink, 7, DIRECTORY, b"a\0");
+    let received = harness.take();
+    harness.token(&received, 5, &[]);
+    assert_eq!(harness.reply().status, Status::Ok);
+    harness.shape.listening = false;
+    harness.hang_up();
+    let args = [u64s(&[1, 0]), u32s(&[9, 0]), u64s(&[0]), u32s(&[0, 0])].concat();
+    let data = Bulk { buf: BufId(4), start: 0, bulk_bytes: 9, crc32c: None, mac: NO_MAC };
+    harness.kernel_bytes(Some(8), request(Opcode::Write as u32, 8, FILE, &args), Some(data));
+    harness.event(Event::Stop);
+    harness.wait_ms(5_000);
+    assert_eq!(harness.status(), Status::NotConnected);
+    harness.shape.listening = true;
+    harness.wait_ms(2_000);
+    let ops: Vec<Op> = harness.requests.iter().map(|received| received.head.op).collect();
+    assert!(ops.contains(&Op::Sync), "{ops:?}");
+    assert!(!ops.contains(&Op::Write), "the data are gone with the reply: {ops:?}");
 }
 
 /// A detached mount may get further requests.
