@@ -96,7 +96,8 @@ impl MountLane {
                     }
                 }
             }
-            (Continuation::Cleared, Answer::Entry(_)) => {
+            (Continuation::Cleared, Answer::Entry(attr)) => {
+                self.forget_attributes(turn, attr.inode);
                 self.go_on(turn, pending_id, Progress::Cleared)
             }
             (

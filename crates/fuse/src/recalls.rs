@@ -237,6 +237,14 @@ impl MountLane {
         }
     }
 
+    /// A request has changed attributes of a file that the kernel does not ask for after it.
+    pub(crate) fn forget_attributes(&self, turn: &mut Turn<'_>, inode: InodeNo) {
+        if self.leases.on {
+            let notify = KernelNotify::Attributes { node: Node::plain(inode).0 };
+            turn.act(KernelAction::Notify { ticket: UNHEARD, notify });
+        }
+    }
+
     /// A rename was executed without leases on both names: what the kernel knows of the old name
     /// must not go on under the new one. To be called before the reply.
     pub(crate) fn forget_renamed(&mut self, turn: &mut Turn<'_>, names: [(u64, Vec<u8>); 2]) {

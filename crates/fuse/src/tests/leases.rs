@@ -1,11 +1,11 @@
 //! What the kernel may cache, and how it is made to drop it.
 
-use super::harness::{Dropped, Harness, KernelReply, ReceivedRequest, u32s, u64s};
+use super::harness::{Dropped, Harness, KernelReply, ReceivedRequest, request, u32s, u64s};
 use super::{DIRECTORY, FILE, attr};
 use crate::abi::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, Opcode, init_flag};
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{Errno, Event, MountMessage, PeerEvent};
+use interface::{BufId, Bulk, Errno, Event, MountMessage, NO_MAC, PeerEvent};
 use wire::{
     Attr, Dirent, Entry, FileKind, InodeNo, LaneId, LeaseKey, List, Listing, Name, Op, Renamed,
     Status, Wire, Writer, lease_flag,
@@ -361,6 +361,21 @@ fn a_cached_read_without_a_lease_drops_the_pages() {
     let received = harness.getattr(handle & !(1 << 61));
     harness.answer(&received, &entry(file()));
     assert_eq!(shown(&harness.reply()).2, nanos, "no page of a direct file is read");
+}
+
+#[test]
+fn privileges_that_a_write_clears_are_not_cached_any_more() {
+    let mut harness = Harness::with_leases();
+    // `fuse_write_in` with FUSE_WRITE_KILL_SUIDGID, of a file that had set-id bits.
+    let args = [u64s(&[9 | 1 << 63, 600]), u32s(&[100, 4]), u64s(&[0]), u32s(&[0, 0])].concat();
+    let data = Bulk { buf: BufId(4), start: 0, bulk_bytes: 100, crc32c: None, mac: NO_MAC };
+    let bytes = request(Opcode::Write as u32, 7, FILE, &args);
+    harness.kernel_bytes(Some(3), bytes, Some(data));
+    let received = harness.take();
+    assert_eq!(received.head.op, Op::Setattr);
+    harness.answer(&received, &entry(file()));
+    assert_eq!(harness.dropped(), [Dropped::Attributes(FILE.0)]);
+    assert!(harness.replies.is_empty(), "the write follows");
 }
 
 #[test]
