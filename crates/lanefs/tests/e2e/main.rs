@@ -33,6 +33,7 @@ mod identity;
 mod idle;
 mod inspect;
 mod interruption;
+mod leases;
 mod library_api;
 mod lifecycle;
 mod list_io;
