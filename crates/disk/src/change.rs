@@ -8,7 +8,7 @@
 //!     8 InodeRemoved
 //!     9 Write  10 Truncate 11 ObjectRemoved
 //!    12 DirAttrs 13 SessionRemoved 14 SessionAway 15 Evicted 16 VbrFailed  18 Accessed
-//!    19 Settled
+//!    19 Settled 27 Recovered 28 SessionOpened
 //!    36 Allocate 37 WriteList 38 Sums 39 SumsRemoved 40 Stripe
 //!    20 Prepared 21 Decided 22 Done 23 Aborted 24 Forgotten
 //!    25 Export 26 ExportRemoved

@@ -185,6 +185,9 @@ impl Restore {
             }
             let Change::Client(change) = change else { continue };
             match change {
+                ClientChange::SessionOpened { session, row } => {
+                    self.add_session(session, row, record.shard);
+                }
                 ClientChange::SessionRemoved { session } => {
                     self.slots.remove(&(record.shard, session));
                 }

@@ -1,10 +1,18 @@
-//! Changes of clients and their sessions: tags 13 to 17 and 27.
+//! Changes of clients and their sessions: tags 13 to 17, 27 and 28.
 
+use crate::SessionRow;
 use wire::{ClientUuid, DecodeError, Reader, SessionId, Writer};
 
 /// A change of a lane's clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientChange {
+    /// A session that has changed nothing here may hold leases: the next recovery waits for it.
+    SessionOpened {
+        /// Which.
+        session: SessionId,
+        /// Its client.
+        row: SessionRow,
+    },
     /// A session ended regularly: its slots are dropped.
     SessionRemoved {
         /// Which.
@@ -44,6 +52,7 @@ pub enum ClientChange {
 impl ClientChange {
     pub(super) const fn tag(&self) -> u8 {
         match self {
+            Self::SessionOpened { .. } => 28,
             Self::SessionRemoved { .. } => 13,
             Self::SessionAway { .. } => 14,
             Self::Evicted { .. } => 15,
@@ -55,6 +64,10 @@ impl ClientChange {
 
     pub(super) fn encode_fields(&self, to: &mut Writer<'_>) {
         match self {
+            Self::SessionOpened { session, row } => {
+                to.write(session);
+                to.write(row);
+            }
             Self::SessionRemoved { session } | Self::SessionAway { session } => to.write(session),
             Self::Evicted { client, boot_id } | Self::EvictionOver { client, boot_id } => {
                 to.write(client);
@@ -77,6 +90,7 @@ impl ClientChange {
             16 => Self::VbrFailed { client: from.read()? },
             17 => Self::EvictionOver { client: from.read()?, boot_id: from.read()? },
             27 => Self::Recovered,
+            28 => Self::SessionOpened { session: from.read()?, row: from.read()? },
             _ => return Ok(None),
         }))
     }

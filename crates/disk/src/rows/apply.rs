@@ -5,7 +5,7 @@ use super::row::{DirentRow, ObjectRow, ShardRow, SlotRow};
 use super::{Key, Range, Rows};
 use crate::{
     Change, Changes, ClientChange, ContentsChange, Creation, ExportChange, Fault, InodeRow, Origin,
-    Record, TxnChange, TxnId,
+    Record, SessionRow, TxnChange, TxnId,
 };
 use alloc::vec::Vec;
 use wire::{FileKind, InodeNo, Name, SessionId, ShardId, Transno, Wire, Writer};
@@ -170,6 +170,7 @@ impl<R: Rows> Applying<'_, R> {
 
     fn change_client(&mut self, change: &ClientChange) -> Result<(), Fault> {
         match change {
+            ClientChange::SessionOpened { session, row } => self.open_session(*session, row),
             ClientChange::SessionRemoved { session } => {
                 self.rows.delete(Key::session(self.id(), *session).bytes());
                 self.rows.delete_range(&Range::slots(self.id(), *session))?;
@@ -274,6 +275,14 @@ impl<R: Rows> Applying<'_, R> {
         Ok(())
     }
 
+    fn open_session(&mut self, session: SessionId, row: &SessionRow) {
+        self.value.clear();
+        let mut to = Writer::new(&mut self.value);
+        to.write(row);
+        to.write(&false);
+        self.rows.put(Key::session(self.id(), session).bytes(), &self.value);
+    }
+
     fn send_away(&mut self, session: SessionId) -> Result<(), Fault> {
         let key = Key::session(self.id(), session);
         let Some(value) = self.rows.get(key.bytes())? else { return Ok(()) };
@@ -363,11 +372,7 @@ impl<R: Rows> Applying<'_, R> {
             return Ok(());
         };
         if let Some(row) = opened {
-            self.value.clear();
-            let mut to = Writer::new(&mut self.value);
-            to.write(&row);
-            to.write(&false);
-            self.rows.put(Key::session(self.id(), session).bytes(), &self.value);
+            self.open_session(session, &row);
         }
         let key = Key::slot(self.id(), session, slot);
         let known = self.rows.get(key.bytes())?;

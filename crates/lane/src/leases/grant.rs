@@ -6,6 +6,7 @@ use crate::Lane;
 use crate::acknowledgements::Gate;
 use crate::request::ReceivedRequest;
 use alloc::vec::Vec;
+use disk::{Change, ClientChange};
 use interface::{Mono, Turn};
 use meta::LeaseKey;
 use wire::{
@@ -119,7 +120,8 @@ impl Lane {
                 || self.is_recorded(client, (received.request.shard, received.request.session)))
     }
 
-    /// Whether the next recovery awaits a client: a session of it is durably known at this lane.
+    /// Whether the next recovery awaits a client: a session of it is durably known at this lane. If
+    /// no session of it is known, the one that asks is recorded.
     fn is_recorded(&mut self, client: ClientUuid, here: (ShardId, SessionId)) -> bool {
         let known = self.leases.recorded.get(&client).copied();
         if self.is_safely_recorded(here) || known.is_some_and(|key| self.is_safely_recorded(key)) {
@@ -131,10 +133,28 @@ impl Lane {
             sessions.iter().flat_map(|session| shards.iter().map(|shard| (*shard, *session)));
         let found = keys.find(|key| self.is_safely_recorded(*key));
         match found {
-            Some(key) => self.leases.recorded.insert(client, key),
-            None => self.leases.recorded.remove(&client),
-        };
+            Some(key) => {
+                self.leases.recorded.insert(client, key);
+            }
+            None => {
+                self.leases.recorded.remove(&client);
+                self.record_session(here);
+            }
+        }
         found.is_some()
+    }
+
+    /// Records a session that has changed nothing at a shard.
+    fn record_session(&mut self, (shard, session): (ShardId, SessionId)) {
+        let Some(row) = self.sessions.get(session).map(|session| session.row) else { return };
+        let open_no = self.commit.open_no();
+        let has_space = self.space_for_own() && !self.is_stopping();
+        let table = self.sessions.table_or_new((shard, session));
+        if has_space && table.recorded_in.is_none() {
+            table.recorded_in = Some(open_no);
+            let opened = ClientChange::SessionOpened { session, row };
+            self.record_of_lane(shard, &Change::Client(opened));
+        }
     }
 
     fn is_safely_recorded(&self, key: (ShardId, SessionId)) -> bool {

@@ -19,23 +19,43 @@ fn come_back(server: &mut TestServer, holder: &mut Holder) {
 }
 
 #[test]
-fn a_client_without_a_durable_record_is_granted_nothing() {
+fn a_client_is_granted_nothing_until_its_record_is_durable() {
     let mut server = started(1);
     let mut holder = Holder::unknown(&mut server, HelloFields::new(1));
-    assert_eq!(holder.lookup(&mut server, "x").lease, None);
-    // The record is there, and not durable.
-    let handle = Handle { id: HandleId(5), open_for: OpenFor::Read };
-    let open = wire::Open { caller: ROOT, inode: InodeNo::ROOT, handle };
-    holder.send(&mut server, Op::Open, 1, &open);
     let lookup = Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name("x") };
     holder.send(&mut server, Op::Lookup, 0, &lookup);
     server.run_turns_only(0);
+    holder.send(&mut server, Op::Lookup, 0, &lookup);
+    server.run_turns_only(0);
     holder.collect(&mut server);
-    assert_eq!(holder.replies.remove(0).lease, None);
+    let granted: Vec<_> = holder.replies.drain(..).map(|reply| reply.lease).collect();
+    assert_eq!(granted, [None, None], "the record is not durable");
     server.run();
-    holder.collect(&mut server);
-    holder.replies.clear();
     assert_eq!(holder.lookup(&mut server, "x").granted(), lease_flag::NAME);
+}
+
+#[test]
+fn a_holder_that_only_reads_is_awaited_after_a_restart() {
+    let mut server = TestServer::new(5);
+    server.limits.recovery_soft_ms = 100;
+    server.start(1);
+    server.run();
+    let mut reader = Holder::unknown(&mut server, HelloFields::new(1));
+    reader.lookup(&mut server, "x");
+    server.run();
+    assert_eq!(reader.lookup(&mut server, "x").granted(), lease_flag::NAME);
+    let mut writer = Holder::new(&mut server, 2);
+    server.crash_losing_all();
+    server.start(1);
+    server.run();
+    come_back(&mut server, &mut writer);
+    writer.send(&mut server, Op::Create, 1, &create("x"));
+    assert!(
+        !writer.has_reply(&mut server),
+        "the reader's kernel may still answer that x is absent"
+    );
+    come_back(&mut server, &mut reader);
+    assert!(writer.has_reply(&mut server));
 }
 
 /// A client changes something after a restart of which another, missing client had a lease.
