@@ -106,8 +106,11 @@ impl Leases {
             let outgoing = self.outgoing.entry(lease.session).or_default();
             outgoing.add(Recalled { lease, key: *key }, name);
         }
-        let before = self.expires_at.insert(*key, until);
+        // A request of another client may wait for a lease that expires later.
+        let before = self.expires_at.get(key).copied();
+        let until = before.map_or(until, |before| before.max(until));
         before.map(|before| self.expiries.remove(&(before, *key)));
+        self.expires_at.insert(*key, until);
         self.expiries.insert((until, *key));
         true
     }

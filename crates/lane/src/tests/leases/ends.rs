@@ -160,3 +160,31 @@ fn a_timer_for_a_lease_that_was_dropped_causes_no_wakeup() {
     assert!(second.has_reply(&mut server));
     assert_eq!(server.lane(0).leases.deadline(), None);
 }
+
+/// Each waits for the other's lease. One of the leases expires earlier, and the timer for the later
+/// one stays.
+#[test]
+fn two_holders_of_a_key_that_change_it_wait_for_both_leases_to_expire() {
+    for is_first in [true, false] {
+        let mut server = started(1);
+        let (mut one, mut other) = (Holder::new(&mut server, 1), Holder::new(&mut server, 2));
+        let file = one.create(&mut server, "f");
+        for holder in [&mut one, &mut other] {
+            assert_eq!(holder.getattr(&mut server, file).granted(), lease_flag::ATTRIBUTES);
+            server.pass_ms(1_000);
+        }
+        let mut holders = [&mut one, &mut other];
+        if is_first {
+            holders.reverse();
+        }
+        for holder in &mut holders {
+            holder.send(&mut server, Op::Setattr, 1, &chmod(file, 0o600));
+            server.run();
+        }
+        // Neither acknowledges its recall.
+        assert!(holders.iter_mut().all(|holder| !holder.has_reply(&mut server)));
+        server.pass_ms(10_000);
+        server.run();
+        assert!(holders.iter_mut().all(|holder| holder.has_reply(&mut server)), "{is_first}");
+    }
+}
