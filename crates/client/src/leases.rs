@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
     Grants, Header, InodeNo, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError, Recall,
-    RecallAck, RecallNo, Status, Wire as _, Writer, request_flag,
+    RecallAck, RecallNo, Rule, Status, Wire as _, Writer, request_flag,
 };
 
 /// What a frontend may cache of an answer, and until when.
@@ -93,12 +93,13 @@ impl Client {
         now: Mono,
     ) -> Option<(CallId, Result<Answer, Status>, Granted)> {
         let (call, result, grants) = self.jobs.take_answer()?;
+        let ignores_recalled = self.config.rules.hold(Rule::LeaseLateGrant);
         let judged = |grant: Option<OneGrant>| {
             let grant = grant.filter(|grant| grant.until > now)?;
             let link = self.servers.link(grant.link_index)?;
             let holds = link.is_up()
                 && link.conn_epoch == grant.conn_epoch
-                && grant.lease_no > link.leases.recalled_no;
+                && (grant.lease_no > link.leases.recalled_no || !ignores_recalled);
             holds.then_some(grant.until)
         };
         let granted = Granted {

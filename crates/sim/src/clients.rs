@@ -2,13 +2,14 @@
 
 use crate::audit::LossyRead;
 use crate::bytes::{FileChange, Found, TimedChange, explain_all, uncertain};
-use crate::due::{Due, Place};
+use crate::cache::KernelCache;
+use crate::due::{CLOCK_RATE, Due, Place};
 use crate::net::{End, SentFrame};
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
 use crate::reply::{ReplyBytes, result_of, take_reply_bytes};
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, CallState, Tag};
-use client::{Answer, CallId, Client, Config};
+use client::{Answer, CallId, Client, Config, RecallId, RecalledKey};
 use interface::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
 use std::collections::BTreeMap;
 use test_runtime::LaneState;
@@ -23,6 +24,8 @@ pub(crate) struct ClientLane {
     /// Calls to begin in the next turn.
     pub(crate) to_begin: Vec<Tag>,
     pub(crate) interrupts: Vec<Tag>,
+    /// Recalls that are not processed yet, each from this time on.
+    recalls: Vec<(u64, RecallId, Vec<RecalledKey>)>,
     /// The oldest server process whose frames this turn received.
     frame_life: u64,
 }
@@ -42,6 +45,9 @@ pub(crate) struct Mount {
     pub(crate) handles: Vec<(HandleId, InodeNo, bool)>,
     /// It runs the audit, not the workload.
     pub(crate) audits: bool,
+    pub(crate) cache: KernelCache,
+    /// Its monotonic clock advances so much while 1,000 pass.
+    pub(crate) clock_rate: u64,
 }
 
 impl Simulation {
@@ -54,6 +60,8 @@ impl Simulation {
     ) -> usize {
         let client = self.mounts.len();
         let uuid = ClientUuid(self.prng.bytes());
+        let caches = self.plan.leases && !audits;
+        let clock_rate = if caches { self.roll_clock_rate() } else { CLOCK_RATE };
         let lanes = (0..lane_count)
             .map(|lane| {
                 let config = Config {
@@ -73,12 +81,14 @@ impl Simulation {
                     replay_bytes_max: 64 << 20,
                     rules: crate::rules::of_run(self.plan.injection),
                 };
+                let core = Client::new(config);
                 ClientLane {
-                    core: Client::new(config),
+                    core: if caches { core.with_leases() } else { core },
                     state: LaneState::default(),
                     outstanding: BTreeMap::new(),
                     to_begin: Vec::new(),
                     interrupts: Vec::new(),
+                    recalls: Vec::new(),
                     frame_life: 0,
                 }
             })
@@ -92,6 +102,8 @@ impl Simulation {
             lanes,
             handles: Vec::new(),
             audits,
+            cache: KernelCache::default(),
+            clock_rate,
         });
         client
     }
@@ -110,6 +122,8 @@ impl Simulation {
             ended: CallState::Open,
             interrupted: false,
         });
+        self.shown.begin(tag, &spec);
+        self.mounts[client].cache.begin(&spec);
         let sim_lane = &mut self.mounts[client].lanes[lane];
         sim_lane.outstanding.insert(tag, None);
         sim_lane.to_begin.push(tag);
@@ -119,7 +133,8 @@ impl Simulation {
 
     /// A client lane takes a turn.
     pub(crate) fn client_turn(&mut self, client: usize, lane: usize, events: Vec<Event>) {
-        let now = self.now();
+        let now = self.now_at(Place::Client(client, lane));
+        let now_ns = self.now_ns;
         self.mounts[client].lanes[lane].frame_life = self.server.life;
         for event in &events {
             if let Event::Net(NetEvent::Frame { conn, frame, .. }) = event {
@@ -133,7 +148,8 @@ impl Simulation {
                 }
             }
         }
-        let sim_lane = &mut self.mounts[client].lanes[lane];
+        let Mount { lanes, cache, .. } = &mut self.mounts[client];
+        let sim_lane = &mut lanes[lane];
         let mut actions = Vec::new();
         let mut arena = std::mem::take(&mut sim_lane.state.arena);
         let mut turn = Turn { now, arena: &mut arena, actions: &mut actions };
@@ -149,18 +165,34 @@ impl Simulation {
             sim_lane.outstanding.insert(tag, bulk);
             spec.with(tag, bulk, |id, call| sim_lane.core.call(&mut turn, id, call));
         }
+        for (_, id, keys) in sim_lane.recalls.extract_if(.., |(at_ns, ..)| *at_ns <= now_ns) {
+            cache.recall(&keys);
+            sim_lane.core.acknowledge(id);
+        }
         let mut answers = Vec::new();
+        let mut recalls = Vec::new();
         loop {
             let before = answers.len();
             sim_lane.core.settle(&mut turn);
-            while let Some((id, result)) = sim_lane.core.next_answer() {
+            while let Some((id, result, granted)) = sim_lane.core.next_granted_answer(now.mono) {
                 let reply_bytes = take_reply_bytes(&result, &turn, &mut sim_lane.state);
+                let mut call = self.calls[narrow(id.0) - 1].clone();
+                call.ended = ended_with(&result);
+                cache.end(&call, now_ns, (&granted, &reply_bytes));
                 answers.push((id, result, reply_bytes));
             }
-            if answers.len() == before {
+            recalls.extend(core::iter::from_fn(|| sim_lane.core.next_recall()));
+            let drops = sim_lane.core.take_drop();
+            if drops {
+                cache.clear();
+                sim_lane.core.dropped();
+            }
+            if answers.len() == before && !drops {
                 break;
             }
         }
+        self.delay_recalls((client, lane), recalls);
+        let sim_lane = &mut self.mounts[client].lanes[lane];
         let reports = sim_lane.core.take_reports();
         for action in actions {
             self.on_client_action(client, lane, action, &arena);
@@ -245,10 +277,7 @@ impl Simulation {
             sim_lane.state.bufs.release(bulk.buf);
         }
         self.log_line(|| format!("client {client}.{lane}: {tag} ended with {result:?}"));
-        let ended = match result {
-            Ok(answer) => CallState::Done(result_of(answer)),
-            Err(status) => CallState::Failed(*status),
-        };
+        let ended = ended_with(result);
         let now_ns = self.now_ns;
         let life = self.mounts[client].lanes[lane].frame_life;
         let call = &mut self.calls[narrow(u64::from(tag)) - 1];
@@ -260,6 +289,7 @@ impl Simulation {
         self.record_change(tag, &call);
         self.record_sync(&call);
         self.check_read(&call, &reply_bytes);
+        self.check_caches(&call);
         if self.mounts[client].audits {
             self.on_audit_reply(tag, &call, &reply_bytes);
         } else {
@@ -359,7 +389,7 @@ impl Simulation {
 
     /// Checks that the changes of a file explain what a client found in it. If only lost changes
     /// do, the audit decides: the file may have been removed when the client was evicted.
-    fn explain_read(
+    pub(crate) fn explain_read(
         &mut self,
         (client, inode): (usize, InodeNo),
         changes: &[TimedChange],
@@ -386,6 +416,36 @@ impl Simulation {
             }
         }
         text
+    }
+}
+
+impl Simulation {
+    /// Clocks of clients run a little faster or slower than the server's.
+    fn roll_clock_rate(&mut self) -> u64 {
+        self.prng.pick(&[CLOCK_RATE, 960, 1040]).unwrap_or(CLOCK_RATE)
+    }
+
+    /// The kernel needs some time to drop what is recalled. Later answers may overtake it.
+    fn delay_recalls(
+        &mut self,
+        (client, lane): (usize, usize),
+        recalls: Vec<(RecallId, Vec<RecalledKey>)>,
+    ) {
+        for (id, keys) in recalls {
+            let late = self.prng.one_in(2);
+            let late_ns = self.prng.number() % (self.plan.recall_ns_max + 1);
+            let at_ns = self.now_ns + if late { late_ns } else { 0 };
+            self.log_line(|| format!("client {client}.{lane}: recall of {keys:?}"));
+            self.mounts[client].lanes[lane].recalls.push((at_ns, id, keys));
+            self.schedule_at(at_ns, Due::Recall { client, lane });
+        }
+    }
+}
+
+fn ended_with(result: &Result<Answer, Status>) -> CallState {
+    match result {
+        Ok(answer) => CallState::Done(result_of(answer)),
+        Err(status) => CallState::Failed(*status),
     }
 }
 

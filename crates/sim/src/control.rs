@@ -181,17 +181,18 @@ impl Plan {
                 self.call_count = self.call_count.max(25);
                 self.peer_faults = true;
             }
+            Rule::LeaseRecall
+            | Rule::LeaseLateGrant
+            | Rule::LeaseTerm
+            | Rule::LeaseReconnect
+            | Rule::LeaseRestart => self.lease(rule),
             Rule::OwnUnacked
             | Rule::Tombstones
             | Rule::Topology
             | Rule::MergePeerLanes
             | Rule::OffUnacked
             | Rule::TwoPhaseOrder
-            | Rule::LeaseRecall
             | Rule::LeaseWaiter
-            | Rule::LeaseTerm
-            | Rule::LeaseReconnect
-            | Rule::LeaseRestart
             | Rule::Parties => {}
         }
         self
@@ -209,6 +210,37 @@ impl Plan {
         self.mix = mix.to_vec();
         self.call_count = self.call_count.min(25);
         self.faults_ns = self.faults_ns.min(20 * MS);
+    }
+
+    /// Clients cache what few others change, and are stopped or cut off while they do.
+    fn lease(&mut self, rule: Rule) {
+        const MIX: [(Kind, u64); 11] = [
+            (Kind::Lookup, 6),
+            (Kind::Getattr, 6),
+            (Kind::Create, 2),
+            (Kind::Unlink, 2),
+            (Kind::Rename, 1),
+            (Kind::Mkdir, 1),
+            (Kind::Setattr, 2),
+            (Kind::Open, 3),
+            (Kind::Read, 4),
+            (Kind::Write, 2),
+            (Kind::Close, 1),
+        ];
+        (self.leases, self.lease_term_ms) = (true, 1_000);
+        self.client_lanes.resize_with(self.client_lanes.len().clamp(2, 3), || 1);
+        self.mix = MIX.to_vec();
+        (self.choice_count, self.name_count) = (2, 2);
+        self.speeds.think_ns = 5 * MS;
+        (self.call_count, self.faults_ns) = (120, 200 * MS);
+        let (pause_count, cut_count, server_crash_count) = match rule {
+            Rule::LeaseTerm => (3, 0, 0),
+            Rule::LeaseReconnect => (3, 4, 0),
+            Rule::LeaseRestart => (3, 0, 2),
+            _ => (0, 0, 0),
+        };
+        self.faults = Faults { pause_count, cut_count, server_crash_count, ..Faults::NONE };
+        (self.last_crash, self.client_dies_too) = (false, false);
     }
 
     /// These clients and this trace, and no other faults. Some runs begin with random calls as

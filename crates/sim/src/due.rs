@@ -3,6 +3,9 @@
 use crate::net::End;
 use interface::{ConnId, Ticket};
 
+/// The rate of a clock that is right: so many steps while 1,000 pass.
+pub(crate) const CLOCK_RATE: u64 = 1000;
+
 /// A client and its lane.
 pub(crate) type ClientLaneId = (usize, usize);
 
@@ -43,6 +46,7 @@ pub(crate) enum Due {
     Connect { client: usize, lane: usize, life: u64, ticket: Ticket },
     Complete { lane: usize, life: u64, operation_no: u64 },
     NextCall { client: usize, lane: usize },
+    Recall { client: usize, lane: usize },
     Fault(ScheduledFault),
     StartServer,
     ApplyBatch,

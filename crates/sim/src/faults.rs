@@ -129,8 +129,14 @@ impl Simulation {
         self.record_absence(client, span_ns);
         self.log_line(|| format!("{place:?}: pause of {} us", span_ns / 1000));
         let until_ns = self.now_ns + span_ns;
-        if let Some(state) = self.lane_state(place) {
-            state.paused_until_ns = until_ns;
+        // A stopped process stops with all its lanes; its kernel goes on.
+        let stopped = client.filter(|_| self.plan.leases);
+        let lanes = stopped.map_or(0, |client| self.mounts[client].lanes.len());
+        let all = (0..lanes).filter_map(|lane| Some(Place::Client(stopped?, lane)));
+        for place in all.chain([place]) {
+            if let Some(state) = self.lane_state(place) {
+                state.paused_until_ns = until_ns;
+            }
         }
     }
 
@@ -172,6 +178,9 @@ impl Simulation {
         let Some(spec) = self.roll_call(client) else {
             return self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
         };
+        if self.is_answered_by_cache(client, &spec) {
+            return self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
+        }
         if let CallSpec::Close { handle } = spec {
             self.mounts[client].handles.retain(|(open, ..)| *open != handle);
         }

@@ -6,10 +6,15 @@
 //! processes crash at any point, clocks jump, the secret is rotated. The workload, its limits and
 //! all faults follow from one seed on one thread, so that a seed repeats its run.
 //!
+//! In half of the runs the clients cache under leases as their kernels do, also while their processes
+//! are stopped, and their clocks run faster or slower than the server's.
+//!
 //! Checks during a run:
 //! - a transaction number names one request (I4); a request is in the log once (I3); no transaction
 //!   is reported committed before it is durable (I10); a buffer is released once; every start
 //!   succeeds (I17); every call is answered once; bytes that a read returns were written.
+//! - What a process reads from a cache, and what is cached when another client's change is answered,
+//!   is the newest state that anybody was shown (L1, L2).
 //! - After a disk lost a batch that it had reported durable: a client that had received the
 //!   acknowledgement gets no successful reply from that shard any more, raises an alarm and stops
 //!   sending. After a disk that only fails: every call ends, also before the disk is mended.
@@ -32,6 +37,8 @@
 mod audit;
 mod bit_rot;
 mod bytes;
+mod cache;
+mod cache_check;
 mod clients;
 mod control;
 mod due;

@@ -180,12 +180,20 @@ pub(crate) struct Plan {
     pub(crate) quiet_ms: u64,
     /// At a start of the server a bit of a recorded block may flip.
     pub(crate) has_bit_rot: bool,
-    /// The scripted calls of the run.
+    /// The clients cache under leases.
+    pub(crate) leases: bool,
+    pub(crate) lease_term_ms: u64,
+    /// How long a kernel needs for a recall at most.
+    pub(crate) recall_ns_max: u64,
     /// Messages between the server's lanes get lost, repeated, delayed and reordered.
     pub(crate) peer_faults: bool,
+    /// The scripted calls of the run.
     pub(crate) trace: &'static [TraceStep],
     pub(crate) injection: Option<Injection>,
 }
+
+/// A recall takes at most this many times longer than a request travels.
+const RECALL_FACTOR: u64 = 20;
 
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
@@ -220,7 +228,13 @@ impl Plan {
         let lanes = client_count * 2;
         let faults_ns = (call_ns * call_count / crate::number::wide(lanes)).max(MS);
         let has_bit_rot = injection.is_none() && prng.clone().one_in(6);
-        let faults = roll_faults(prng);
+        let mut faults = roll_faults(prng);
+        let leases = injection.is_none() && prng.clone().one_in(2);
+        if leases {
+            // A call that was interrupted changes something after its answer: a kernel shows what it
+            // has cached before until the term ends.
+            faults.interrupt_count = 0;
+        }
         // Disk faults need more calls before the faults stop.
         let faults_ns = faults_ns * if faults.disk == DiskBehaviour::Honest { 1 } else { 4 };
         Self {
@@ -260,6 +274,9 @@ impl Plan {
             stripe_unit_bytes: roll_stripe_unit(prng.clone()),
             has_bit_rot,
             quiet_ms: prng.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
+            leases,
+            lease_term_ms: prng.clone().pick(&[1_000, 10_000]).unwrap_or(10_000),
+            recall_ns_max: speeds.request_ns * RECALL_FACTOR,
             peer_faults: prng.clone().one_in(3),
             trace: &[],
             injection,

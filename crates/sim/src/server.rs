@@ -104,6 +104,7 @@ impl Simulation {
                     log_ms: self.plan.log_ms,
                     block_bytes: self.plan.block_bytes,
                     quiet_ms: self.plan.quiet_ms,
+                    lease_term_ms: self.plan.lease_term_ms,
                     ..Limits::default()
                 },
             };
@@ -362,6 +363,7 @@ impl Simulation {
         }
         self.log_line(|| "server: crash".to_owned());
         self.drop_malicious_conns();
+        self.shown.forget_attributes();
         self.crash_count += 1;
         self.server.life += 1;
         for sim_lane in std::mem::take(&mut self.server.lanes) {

@@ -5,8 +5,9 @@
 
 use crate::audit::{Audit, LossyRead};
 use crate::bytes::TimedChange;
+use crate::cache_check::Shown;
 use crate::clients::Mount;
-use crate::due::{Due, Place};
+use crate::due::{CLOCK_RATE, Due, Place};
 use crate::lying_disk::LyingDisk;
 use crate::malicious_client::MaliciousClient;
 use crate::net::Conn;
@@ -45,6 +46,8 @@ pub(crate) struct Simulation {
     pub(crate) lossy_reads: Vec<LossyRead>,
     pub(crate) late_messages: crate::peer_faults::LateMessages,
     pub(crate) write_count: u64,
+    /// What clients were shown, for the checks of their caches.
+    pub(crate) shown: Shown,
     /// Inodes that replies named, the latest last.
     pub(crate) seen: Vec<(InodeNo, FileKind)>,
     /// No fault is injected any more.
@@ -107,6 +110,7 @@ impl Simulation {
             lossy_reads: Vec::new(),
             late_messages: crate::peer_faults::LateMessages::default(),
             write_count: 0,
+            shown: Shown::default(),
             seen: vec![(InodeNo::ROOT, FileKind::Directory)],
             faults_stopped: false,
             mended: false,
@@ -159,6 +163,29 @@ impl Simulation {
         Now { mono: Mono(self.now_ns), wall_ns: self.wall_skew_ns + self.now_ns }
     }
 
+    /// The time at a lane: the monotonic clocks of clients have their own rates.
+    pub(crate) fn now_at(&self, place: Place) -> Now {
+        let rate = self.clock_rate(place);
+        let mono =
+            Mono(self.now_ns / CLOCK_RATE * rate + self.now_ns % CLOCK_RATE * rate / CLOCK_RATE);
+        Now { mono, ..self.now() }
+    }
+
+    /// When a lane's clock shows this.
+    fn time_of(&self, place: Place, mono: Mono) -> u64 {
+        let rate = self.clock_rate(place);
+        (mono.0 / rate)
+            .saturating_mul(CLOCK_RATE)
+            .saturating_add((mono.0 % rate * CLOCK_RATE).div_ceil(rate))
+    }
+
+    fn clock_rate(&self, place: Place) -> u64 {
+        match place {
+            Place::Server(_) => CLOCK_RATE,
+            Place::Client(client, _) => self.mounts[client].clock_rate,
+        }
+    }
+
     /// Performs events until `done` is true (returns true), or until `end_ns` or the last event
     /// (false).
     pub(crate) fn run_until(&mut self, end_ns: u64, done: impl Fn(&Self) -> bool) -> bool {
@@ -196,6 +223,7 @@ impl Simulation {
                 self.complete_operation(lane, life, operation_no)
             }
             Due::NextCall { client, lane } => self.next_call(client, lane),
+            Due::Recall { client, lane } => self.schedule_turn(Place::Client(client, lane)),
             Due::Fault(fault) => self.inject_fault(fault),
             Due::StartServer => self.start_server(),
             Due::ApplyBatch => self.apply_next_batch(),
@@ -297,10 +325,10 @@ impl Simulation {
 
     /// Schedules a lane's requested wakeup.
     pub(crate) fn schedule_wake(&mut self, place: Place, at: Mono) {
-        let life = self.life(place);
+        let (life, at_ns) = (self.life(place), self.time_of(place, at));
         if let Some(state) = self.lane_state(place) {
-            state.wake_at = Some(at);
-            self.schedule_at(at.0, Due::Wake(place, life));
+            state.wake_at = Some(Mono(at_ns));
+            self.schedule_at(at_ns, Due::Wake(place, life));
         }
     }
 

@@ -72,6 +72,8 @@ rules! {
     LeaseRecall "lease-recall",
     /// A key is not granted while a request waits for its leases to end.
     LeaseWaiter "lease-waiter",
+    /// A client ignores a grant that was recalled before the answer was taken.
+    LeaseLateGrant "lease-late-grant",
     /// The server waits for the whole term that it granted.
     LeaseTerm "lease-term",
     /// A client whose connection has ended keeps its leases until they expire.

@@ -1,0 +1,218 @@
+//! What processes see from the caches of their kernels, and whether they may.
+//!
+//! Every entry that may still be used must be the newest state that anybody was shown. It is looked at
+//! when a process reads it (L2), and when another client's change is answered: that change was
+//! executed while the entry was under a lease (L1). Changes that only a dead client could replay do
+//! not count; attributes are compared by their versions, which a crash forgets.
+
+use crate::bytes::Found;
+use crate::cache::{CacheKey, Cached, Seen, changed_by};
+use crate::due::Place;
+use crate::simulation::Simulation;
+use crate::work::{CallRecord, CallSpec, NameNo, Tag};
+use std::collections::BTreeMap;
+use wire::{Attr, FileKind, InodeNo};
+
+/// What the clients were shown.
+#[derive(Default, Debug)]
+pub(crate) struct Shown {
+    /// The attributes of the highest version of each inode since the last crash.
+    attributes: BTreeMap<InodeNo, Attr>,
+    /// The calls that may change a name.
+    of_names: BTreeMap<(InodeNo, NameNo), Vec<Tag>>,
+    /// With several names of a file, a rename may do nothing.
+    has_links: bool,
+}
+
+impl Shown {
+    /// A call begins.
+    pub(crate) fn begin(&mut self, tag: Tag, spec: &CallSpec) {
+        self.has_links |= matches!(spec, CallSpec::Link { .. });
+        for key in changed_by(spec) {
+            if let CacheKey::Name(parent, name) = key {
+                self.of_names.entry((parent, name)).or_default().push(tag);
+            }
+        }
+    }
+
+    /// The server crashes: what it has shown may be lost with dead clients.
+    pub(crate) fn forget_attributes(&mut self) {
+        self.attributes.clear();
+    }
+}
+
+impl Simulation {
+    /// A call that the cache answers, if it does: its caller sees this at once.
+    pub(crate) fn is_answered_by_cache(&mut self, client: usize, spec: &CallSpec) -> bool {
+        if !self.plan.leases {
+            return false;
+        }
+        let now = self.now_at(Place::Client(client, 0)).mono;
+        let Some(seen) = self.mounts[client].cache.answer(spec, now) else { return false };
+        self.log_line(|| format!("client {client}: {spec:?} from its cache: {seen:?}"));
+        match (seen, *spec) {
+            (Seen::Attributes(attr), _) => {
+                self.check_attributes("L2", client, &attr);
+                if attr.kind == FileKind::File && !attr.is_size_at_data() {
+                    let found = Found { from: attr.size_bytes, bytes: &[], at_end: true };
+                    self.check_cached_bytes((client, attr.inode), &found);
+                }
+            }
+            (Seen::Name(cached), CallSpec::Lookup { parent, name }) => {
+                self.check_name("L2", client, (parent, name), &cached);
+            }
+            (Seen::Bytes(bytes), CallSpec::Read { inode, file_offset, read_bytes }) => {
+                let at_end = bytes.len() < crate::number::narrow(u64::from(read_bytes));
+                let at_end = at_end && (!bytes.is_empty() || file_offset == 0);
+                let found = Found { from: file_offset, bytes: &bytes, at_end };
+                self.check_cached_bytes((client, inode), &found);
+            }
+            (Seen::Name(_) | Seen::Bytes(_), _) => {}
+        }
+        true
+    }
+
+    fn check_cached_bytes(&mut self, (client, inode): (usize, InodeNo), found: &Found<'_>) {
+        let changes = self.changes_of(inode, self.now_ns);
+        self.explain_read((client, inode), &changes, std::slice::from_ref(found));
+    }
+
+    /// A call is answered: no other client may go on using what it has changed.
+    pub(crate) fn check_caches(&mut self, call: &CallRecord) {
+        if let Some(attr) = call.result().and_then(|result| result.attr)
+            && has_version(&call.spec, attr.inode)
+        {
+            let known = self.shown.attributes.entry(attr.inode).or_insert(attr);
+            if known.version < attr.version {
+                *known = attr;
+            }
+        }
+        let is_change = call.result().is_some() && !changed_by(&call.spec).is_empty();
+        if !self.plan.leases || !is_change {
+            return;
+        }
+        for client in 0..self.mounts.len() {
+            let mount = &self.mounts[client];
+            if client == call.client || !mount.alive {
+                continue;
+            }
+            let now = self.now_at(Place::Client(client, 0)).mono;
+            let mount = &self.mounts[client];
+            let names = changed_by(&call.spec).into_iter().filter_map(|key| match key {
+                CacheKey::Name(parent, name) => Some((parent, name)),
+                _ => None,
+            });
+            let names: Vec<_> =
+                names.filter_map(|key| Some((key, mount.cache.name(key, now)?))).collect();
+            for attr in mount.cache.all_attributes(now) {
+                self.check_attributes("L1", client, &attr);
+            }
+            for (key, cached) in names {
+                self.check_name("L1", client, key, &cached);
+            }
+        }
+    }
+
+    fn check_attributes(&mut self, rule: &str, client: usize, attr: &Attr) {
+        let Some(shown) = self.shown.attributes.get(&attr.inode).copied() else { return };
+        // An open for writing of the same client is a new version with the same attributes.
+        let seen = |attr: &Attr| (attr.mode, attr.nlink, attr.uid, attr.gid);
+        if attr.version < shown.version && seen(attr) != seen(&shown) {
+            let Attr { inode, version, .. } = attr;
+            self.violates(format!(
+                "{rule}: client {client} has attributes of inode {inode} of version {version:?}, \
+                 and {:?} was shown",
+                shown.version
+            ));
+        }
+    }
+
+    /// A name is stale if an answered change has given it another meaning and no call can have given
+    /// it this one again before the call that the entry is from was answered.
+    fn check_name(
+        &mut self,
+        rule: &str,
+        client: usize,
+        key: (InodeNo, NameNo),
+        cached: &Cached<Option<InodeNo>>,
+    ) {
+        let calls = |tag: &Tag| self.call_of(*tag).map(|call| (*tag, call));
+        let tags = self.shown.of_names.get(&key).map_or(&[][..], Vec::as_slice);
+        let renames = !self.shown.has_links;
+        let is_other = |call: &CallRecord| {
+            let is_over = call.ended_ns.is_some_and(|ended_ns| ended_ns <= self.now_ns);
+            call.client != client
+                && is_over
+                && self.is_certain(call)
+                && contradicts(call, key, cached.value, renames)
+        };
+        let is_same = |change: &CallRecord| {
+            tags.iter().filter_map(calls).any(|(_, call)| {
+                call.may_have_happened()
+                    && call.began_ns < cached.since_ns
+                    && call.ended_ns.is_none_or(|ended_ns| ended_ns > change.began_ns)
+                    && may_mean(call, key, cached.value)
+            })
+        };
+        let found =
+            tags.iter().filter_map(calls).find(|(_, call)| is_other(call) && !is_same(call));
+        let Some((tag, _)) = found else { return };
+        self.violates(format!(
+            "{rule}: client {client} has name {key:?} as {:?} since {} us, and call {tag} changed it",
+            cached.value,
+            cached.since_ns / 1000
+        ));
+    }
+}
+
+/// Whether the reply to a call has the version of the inode: over several shards it is the number of
+/// the coordinator's change.
+fn has_version(spec: &CallSpec, inode: InodeNo) -> bool {
+    match *spec {
+        CallSpec::Create { parent, .. }
+        | CallSpec::Mkdir { parent, .. }
+        | CallSpec::Symlink { parent, .. }
+        | CallSpec::Link { parent, .. } => parent.shard() == inode.shard(),
+        _ => true,
+    }
+}
+
+/// Whether a call that succeeded gave a name another meaning than this.
+fn contradicts(
+    call: &CallRecord,
+    key: (InodeNo, NameNo),
+    value: Option<InodeNo>,
+    renames: bool,
+) -> bool {
+    let Some(result) = call.result() else { return false };
+    match call.spec {
+        CallSpec::Create { .. } => result.made && result.inode != value,
+        CallSpec::Mkdir { .. } | CallSpec::Symlink { .. } | CallSpec::Link { .. } => {
+            result.inode != value
+        }
+        CallSpec::Unlink { .. } | CallSpec::Rmdir { .. } => value.is_some(),
+        CallSpec::Rename { from, to, .. } if renames && from != to => {
+            if key == from {
+                value.is_some()
+            } else {
+                value.is_none()
+            }
+        }
+        _ => false,
+    }
+}
+
+/// Whether a call may have given a name this meaning.
+fn may_mean(call: &CallRecord, key: (InodeNo, NameNo), value: Option<InodeNo>) -> bool {
+    match (call.spec, value) {
+        (CallSpec::Unlink { .. } | CallSpec::Rmdir { .. }, None) => true,
+        (CallSpec::Rename { from, .. }, None) => from == key,
+        (CallSpec::Rename { to, .. }, Some(_)) => to == key,
+        (CallSpec::Link { inode, .. }, Some(value)) => inode == value,
+        (
+            CallSpec::Create { .. } | CallSpec::Mkdir { .. } | CallSpec::Symlink { .. },
+            Some(value),
+        ) => call.result().is_none_or(|result| result.inode == Some(value)),
+        _ => false,
+    }
+}
