@@ -235,10 +235,14 @@ impl Client {
                     };
                     exchange.slot = slot;
                     self.replay_space.promise(exchange);
-                    if !session.used {
-                        session.used = true;
-                        session.boot_id = link.boot_id;
-                    }
+                }
+                // A session that is granted leases is recorded as one that changes something is:
+                // the next recovery awaits it.
+                let is_recorded =
+                    exchange.op.row().retry == Retry::Once || self.leases.flag(exchange.op) != 0;
+                if is_recorded && !session.used {
+                    session.used = true;
+                    session.boot_id = link.boot_id;
                 }
                 let xid = session.begin(exchange_id);
                 exchange.xid = Some(xid);
