@@ -303,14 +303,16 @@ impl Shards {
         let Some(object) = self.objects.get(&inode) else { return };
         let behind = object.stripe_bytes.keys().rev().take_while(|index| **index > last);
         let mut steps: VecDeque<_> = behind.map(|index| (*index, Step::Remove)).collect();
-        let truncate = (last, Step::Truncate { size_bytes: last_bytes });
         let known_bytes = object.stripe_bytes.get(&last).copied().unwrap_or(0);
-        if steps.is_empty() || known_bytes > last_bytes {
-            steps.push_back(truncate);
-        } else if known_bytes < last_bytes {
-            // Otherwise the file would be shorter than that once those behind it are removed.
+        if !steps.is_empty() && last_bytes > 0 {
+            // Once those behind it are removed, this object says where the file ends. An earlier
+            // sync of it may have failed.
+            let size_bytes = known_bytes.max(last_bytes);
             steps.push_front((last, Step::Sync));
-            steps.push_front(truncate);
+            steps.push_front((last, Step::Truncate { size_bytes }));
+        }
+        if steps.is_empty() || known_bytes > last_bytes {
+            steps.push_back((last, Step::Truncate { size_bytes: last_bytes }));
         }
         steps.extend(settles.then_some((last, Step::Sync)));
         self.fan_out(turn, (inode, ticket), (steps, 1), Gathered::Nothing);

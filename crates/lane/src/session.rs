@@ -254,10 +254,13 @@ impl SlotTable {
         }
         match &mut slot.state {
             State::Running(to) | State::Deferred(to, ..) if again => {
-                let verdict =
-                    if to.conn == target.conn { Verdict::Drop } else { Verdict::Attached };
-                *to = target;
-                Ok(verdict)
+                let before = core::mem::replace(to, target);
+                if before.conn == target.conn {
+                    return Ok(Verdict::Drop);
+                }
+                // The session has dropped what it was granted over the earlier connection.
+                slot.lease = None;
+                Ok(Verdict::Attached)
             }
             State::Running(_) | State::Deferred(..) => Err(ProtocolError::Sequence),
             State::Done(_) if again => Ok(Verdict::Seen),

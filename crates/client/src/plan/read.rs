@@ -32,11 +32,8 @@ impl Read {
             Ok(body) => body,
             Err(status) => return Next::Done(Err(status)),
         };
-        let is_empty = match body {
-            Body::Bytes(bulk) => bulk.is_none(),
-            Body::List(_, ListRead { size_bytes }) => size_bytes == 0,
-            _ => false,
-        };
+        let is_empty =
+            matches!(body, Body::Bytes(None) | Body::List(_, ListRead { size_bytes: 0 }));
         if is_empty && handles.may_lack(inode) {
             let plan = Plan::Read(Self { inode, found: body });
             return Next::Send(plan, FollowUp::Getattr(Getattr { inode }));

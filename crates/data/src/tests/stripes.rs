@@ -437,7 +437,7 @@ fn a_truncation_across_a_hole_never_leaves_less_than_its_size() {
 
 #[test]
 fn the_recorded_layout_holds_whatever_a_request_states() {
-    let bytes: Vec<u8> = (0..200).map(|at| at as u8 + 1).collect();
+    let bytes: Vec<u8> = (1..=200).collect();
     let mut world = World::new();
     world.write(0, false, &bytes[..100]).unwrap();
     assert_eq!(world.stripes(), [0, 1]);

@@ -287,7 +287,7 @@ fn changed_keys_and_values_decode_to_a_row_or_not_at_all() {
     // Each change on its own: not all of them fit together.
     for change in super::changes() {
         for shard in [SHARD, ShardId::meta(0)] {
-            table.change(shard, &[change.clone()]).ok();
+            table.change(shard, core::slice::from_ref(&change)).ok();
         }
     }
     assert!(table.rows.len() > 10, "{}", table.rows.len());
