@@ -7,7 +7,7 @@ use interface::Mono;
 use meta::LeaseKey;
 use wire::{BODY_BYTES_MAX, LeaseNo, SessionId, Wire as _, Writer};
 
-/// A frame has room for a key with the longest name behind this many bytes.
+/// Behind this many bytes a frame still holds a key with the longest name.
 const KEYS_BYTES_MAX: usize = BODY_BYTES_MAX as usize - 1024;
 
 /// A lease that is recalled.

@@ -126,7 +126,7 @@ impl Table {
     ) {
         let Self { parts, holders, clients, count, .. } = self;
         let Some(found) = parts[index].get_mut(&key) else { return };
-        let mut gone = |lease: &Lease| {
+        let mut keeps = |lease: &Lease| {
             let kept = keep(lease, holders.get(&lease.session));
             if !kept {
                 *count -= 1;
@@ -135,9 +135,9 @@ impl Table {
             kept
         };
         let is_empty = match found {
-            Holders::One(lease) => !gone(lease),
+            Holders::One(lease) => !keeps(lease),
             Holders::Several(leases) => {
-                leases.retain(gone);
+                leases.retain(keeps);
                 leases.is_empty()
             }
         };
@@ -267,7 +267,7 @@ fn is_live(lease: &Lease, holder: Option<&Holder>, now: Mono) -> bool {
     lease.until > now && lease.lease_no > dropped_until
 }
 
-/// A lease of a session is gone.
+/// A lease of a session has ended.
 fn uncount(
     holders: &mut HashMap<SessionId, Holder, Seed>,
     clients: &mut HashMap<ClientUuid, usize, Seed>,
