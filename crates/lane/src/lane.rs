@@ -271,12 +271,13 @@ impl Lane {
     }
 
     /// Whether the lane proceeds as time passes, without further events: a recovery, a cross-shard
-    /// transaction that was refused a lock, a batch that gathers, or an acknowledgement of a peer
-    /// lane.
+    /// transaction that was refused a lock, a request that waits for a lock or for leases to end, a
+    /// batch that gathers, or an acknowledgement of a peer lane.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         let gathers = self.append_at().is_some() && !self.commit.has_failed();
-        !self.recovery.is_over() || self.txns.is_pausing() || gathers || self.peers.is_waiting()
+        let others = self.peers.is_waiting() || self.waiters.has_locked();
+        !self.recovery.is_over() || self.txns.is_pausing() || gathers || others
     }
 
     /// Ends the lane when everything begun has ended.
