@@ -334,8 +334,7 @@ impl Shards {
             }
         };
         let mut found = looked.unwrap_or(NOTHING);
-        let logged = self.logged.get(&inode).map_or(Some(0), |logged| logged.size_bytes);
-        let known = object.stat.map_or(logged, |stat| Some(stat.size_bytes));
+        let known = self.known_bytes(inode);
         if let Some(size_bytes) = known.filter(|known| found.size_bytes > *known) {
             let stat = ObjectStat { size_bytes, ..found };
             if self.fenced {
@@ -349,8 +348,14 @@ impl Shards {
             // It keeps its required size; the missing bytes cannot be read.
             found.size_bytes = size_bytes;
         }
-        let Some(object) = self.objects.get_mut(&inode) else { return };
         let shorter = known.is_some_and(|known| found.size_bytes < known);
+        if shorter && !self.fenced && self.is_striped(inode) {
+            // The object that the file now ends with may not be durable, and those that were behind
+            // it may be removed durably.
+            let ticket = self.ticket(InFlight::Trim { inode, stat: found });
+            return self.truncate_objects(turn, (inode, ticket), found.size_bytes, true);
+        }
+        let Some(object) = self.objects.get_mut(&inode) else { return };
         (object.stat_running, object.doubtful) = (false, false);
         object.stat = Some(found);
         object.allocated_change_no = object.change_no;
@@ -370,6 +375,7 @@ impl Shards {
         stat: ObjectStat,
         result: Result<(), Status>,
     ) {
+        let shorter = self.known_bytes(inode).is_some_and(|known| stat.size_bytes < known);
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.stat_running = false;
         if let Err(status) = result {
@@ -381,7 +387,17 @@ impl Shards {
         object.change_no += 1; // The allocated bytes are those from before the cut.
         let write_time_ns = object.write_time_ns;
         self.logged.insert(inode, LoggedState { size_bytes: None, write_time_ns });
+        if shorter && !self.fenced {
+            self.record_size(inode, stat.size_bytes);
+        }
         self.advance(turn, inode);
+    }
+
+    /// The size that a file had when its objects were last queried, else the recorded one.
+    fn known_bytes(&self, inode: InodeNo) -> Option<u64> {
+        let found = self.objects.get(&inode).and_then(|object| object.stat);
+        let logged = || self.logged.get(&inode).map_or(Some(0), |logged| logged.size_bytes);
+        found.map_or_else(logged, |stat| Some(stat.size_bytes))
     }
 
     /// Everything written before the sync began is durable, or nothing is certain: writes during a

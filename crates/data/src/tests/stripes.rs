@@ -435,6 +435,28 @@ fn a_truncation_across_a_hole_never_leaves_less_than_its_size() {
     assert_eq!((world.size(), world.stripes()), (10, vec![0]));
 }
 
+/// Truncations fail between their steps, and the last object that is left was never synced. The
+/// file's size is recorded as it is found then, so that object must be durable first.
+#[test]
+fn a_size_found_after_failed_truncations_survives_a_crash() {
+    for term in 2..10 {
+        let mut world = World::new();
+        let found_bytes = UNIT_BYTES + 10;
+        world.truncate(4 * UNIT_BYTES).unwrap();
+        world.fails = Some(
+            |action| matches!(action, ObjectAction::Sync { object, .. } if object.stripe_index == 1),
+        );
+        assert!(world.truncate(found_bytes).is_err());
+        world.fails = Some(
+            |action| matches!(action, ObjectAction::Remove { object, .. } if object.stripe_index == 1),
+        );
+        assert!(world.truncate(5).is_err());
+        assert_eq!((world.size(), world.stripes()), (found_bytes, vec![0, 1]));
+        world.crash(term);
+        assert_eq!(world.size(), found_bytes);
+    }
+}
+
 #[test]
 fn the_recorded_layout_holds_whatever_a_request_states() {
     let bytes: Vec<u8> = (1..=200).collect();
