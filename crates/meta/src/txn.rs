@@ -15,7 +15,6 @@ use crate::multi_shard::{MultiShard, owner};
 use crate::shard::{Access, DirectoryPlacement, Effect, MetaRequest, Shard};
 use crate::state::State;
 use crate::uses::{self, AccessMode, DependencyKey, KeyAccess};
-use crate::xattr;
 use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::Rules;
@@ -201,13 +200,12 @@ impl<'s> Txn<'s> {
         }
     }
 
-    /// The attributes of an inode of this shard with the row `row`.
+    /// The attributes of an inode with the row `row`. Extended ones of another shard's inode are
+    /// not known here, and neither are those that a transaction over several shards will set.
     pub(crate) fn attr_of(&self, row: &InodeRow) -> Attr {
-        let known = self.state.inode(row.inode);
-        let capable = known.is_some_and(|known| known.xattrs.contains_key(xattr::CAPABILITY));
-        let flag = if capable { attr_flag::CAPABILITY } else { 0 };
+        let known = self.state.inode(row.inode).filter(|_| self.is_here(row.inode));
         let attr = row.attr();
-        Attr { flags: attr.flags | flag, ..attr }
+        Attr { flags: attr.flags | known.map_or(attr_flag::XATTRS, Inode::xattr_flags), ..attr }
     }
 
     /// Records that a client of a limited export found an inode by name in a directory.

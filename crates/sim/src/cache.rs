@@ -51,6 +51,8 @@ struct Own {
 pub(crate) enum Seen {
     Attributes(Attr),
     Name(Cached<Option<InodeNo>>),
+    /// That an inode has no extended attributes.
+    NoXattrs,
     Bytes(Vec<u8>),
 }
 
@@ -160,6 +162,10 @@ impl KernelCache {
     pub(crate) fn answer(&self, spec: &CallSpec, now: Mono) -> Option<Seen> {
         match *spec {
             CallSpec::Getattr { inode } => self.attributes_of(inode, now).map(Seen::Attributes),
+            CallSpec::Getxattr { inode, .. } | CallSpec::Listxattr { inode } => {
+                let attr = self.attributes_of(inode, now)?;
+                attr.has_no_xattrs().then_some(Seen::NoXattrs)
+            }
             CallSpec::Lookup { parent, name } => self.name((parent, name), now).map(Seen::Name),
             CallSpec::Read { inode, .. } => {
                 let contents = self.contents.get(&inode).filter(|cached| now < cached.until)?;

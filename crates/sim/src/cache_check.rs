@@ -20,6 +20,8 @@ pub(crate) struct Shown {
     attributes: BTreeMap<InodeNo, Attr>,
     /// The calls that may change a name.
     of_names: BTreeMap<(InodeNo, NameNo), Vec<Tag>>,
+    /// The calls that may change extended attributes of an inode.
+    of_xattrs: BTreeMap<InodeNo, Vec<Tag>>,
     /// With several names of a file, a rename may do nothing.
     has_links: bool,
 }
@@ -32,6 +34,9 @@ impl Shown {
             if let CacheKey::Name(parent, name) = key {
                 self.of_names.entry((parent, name)).or_default().push(tag);
             }
+        }
+        if let CallSpec::Setxattr { inode, .. } | CallSpec::Removexattr { inode, .. } = *spec {
+            self.of_xattrs.entry(inode).or_default().push(tag);
         }
     }
 
@@ -67,7 +72,13 @@ impl Simulation {
                 let found = Found { from: file_offset, bytes: &bytes, at_end };
                 self.check_cached_bytes((client, inode), &found);
             }
-            (Seen::Name(_) | Seen::Bytes(_), _) => {}
+            (Seen::NoXattrs, CallSpec::Getxattr { inode, name }) => {
+                self.check_no_xattrs("L2", client, (inode, Some(name)));
+            }
+            (Seen::NoXattrs, CallSpec::Listxattr { inode }) => {
+                self.check_no_xattrs("L2", client, (inode, None));
+            }
+            (Seen::Name(_) | Seen::NoXattrs | Seen::Bytes(_), _) => {}
         }
         true
     }
@@ -106,6 +117,9 @@ impl Simulation {
                 names.filter_map(|key| Some((key, mount.cache.name(key, now)?))).collect();
             for attr in mount.cache.all_attributes(now) {
                 self.check_attributes("L1", client, &attr);
+                if attr.has_no_xattrs() {
+                    self.check_no_xattrs("L1", client, (attr.inode, None));
+                }
             }
             for (key, cached) in names {
                 self.check_name("L1", client, key, &cached);
@@ -125,6 +139,38 @@ impl Simulation {
                 shown.version
             ));
         }
+    }
+
+    /// That an inode has no extended attributes, or not this one, is stale if an answered call has
+    /// set one, and no call can have removed it since.
+    fn check_no_xattrs(
+        &mut self,
+        rule: &str,
+        client: usize,
+        (inode, name): (InodeNo, Option<NameNo>),
+    ) {
+        let tags = self.shown.of_xattrs.get(&inode).map_or(&[][..], Vec::as_slice);
+        let calls = || tags.iter().filter_map(|tag| Some((*tag, self.call_of(*tag)?)));
+        let is_set = |set: &CallRecord, number: NameNo| {
+            let is_over = set.ended_ns.is_some_and(|ended_ns| ended_ns <= self.now_ns);
+            let removes = |call: &CallRecord| {
+                matches!(call.spec, CallSpec::Removexattr { name, .. } if name % 2 == number % 2)
+                    && call.may_have_happened()
+                    && call.ended_ns.is_none_or(|ended_ns| ended_ns > set.began_ns)
+            };
+            is_over && self.is_certain(set) && !calls().any(|(_, call)| removes(call))
+        };
+        let found = calls().find(|(_, call)| match call.spec {
+            CallSpec::Setxattr { name: number, .. } => {
+                name.is_none_or(|name| name % 2 == number % 2) && is_set(call, number)
+            }
+            _ => false,
+        });
+        let Some((tag, _)) = found else { return };
+        self.violates(format!(
+            "{rule}: client {client} knows that inode {inode} has no extended attribute {name:?}, \
+             and call {tag} has set it"
+        ));
     }
 
     /// A name is stale if an answered change has given it another meaning and no call can have given

@@ -179,6 +179,9 @@ pub mod attr_flag {
     pub const ELSEWHERE: u32 = 2;
     /// It has `security.capability`; a write clears it ([`ClearPrivileges`]).
     pub const CAPABILITY: u32 = 4;
+    /// It has extended attributes, access control lists included, or may have some. Without this
+    /// flag it has none: no name has a value, and the list of names is empty.
+    pub const XATTRS: u32 = 8;
 }
 
 /// The privileges that running a file grants.
@@ -269,6 +272,12 @@ impl Attr {
             ctime: times.ctime,
             ..self
         }
+    }
+
+    /// Whether it certainly has no extended attributes and no access control lists.
+    #[must_use]
+    pub const fn has_no_xattrs(&self) -> bool {
+        self.flags & (attr_flag::XATTRS | attr_flag::ELSEWHERE) == 0
     }
 
     /// The privileges that running the file grants.

@@ -33,7 +33,7 @@ pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, S
         Some(handle) => txn.open(row, handle),
         None => row,
     };
-    Ok(Created { attr: row.attr(), made: true })
+    Ok(Created { attr: txn.attr_of(&row), made: true })
 }
 
 fn open_existing(

@@ -10,7 +10,7 @@ pub(crate) fn needs(args: &Getattr, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute(args: &Getattr, txn: &mut Txn<'_>) -> Result<Entry, Status> {
-    let attr = txn.attr_of(&txn.inode(args.inode)?.row);
+    let attr = txn.inode(args.inode)?.attr();
     if attr.nlink == 0 && txn.handles.is_free(args.inode) {
         return Err(Status::Stale);
     }

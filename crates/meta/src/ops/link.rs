@@ -40,5 +40,5 @@ pub(crate) fn execute(args: &Link<'_>, txn: &mut Txn<'_>) -> Result<Entry, Statu
     let row = txn.put(InodeRow { nlink, parent, linkable: false, ctime, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, EntryDelta::FILE);
-    Ok(Entry { attr: row.attr() })
+    Ok(Entry { attr: txn.attr_of(&row) })
 }

@@ -16,5 +16,5 @@ pub(crate) fn execute(args: &Lookup<'_>, txn: &mut Txn<'_>) -> Result<Entry, Sta
     if !txn.is_here(target.inode) {
         return Ok(Entry { attr: target.elsewhere() });
     }
-    Ok(Entry { attr: txn.inode(target.inode)?.row.attr() })
+    Ok(Entry { attr: txn.inode(target.inode)?.attr() })
 }

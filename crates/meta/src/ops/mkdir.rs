@@ -30,5 +30,5 @@ pub(crate) fn execute(args: &Mkdir<'_>, txn: &mut Txn<'_>) -> Result<Entry, Stat
     let row = txn.put_new(args.parent, row);
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, EntryDelta::DIRECTORY);
-    Ok(Entry { attr: row.attr() })
+    Ok(Entry { attr: txn.attr_of(&row) })
 }

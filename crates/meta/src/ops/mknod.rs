@@ -31,5 +31,5 @@ pub(crate) fn execute(args: &Mknod<'_>, txn: &mut Txn<'_>) -> Result<Entry, Stat
     let row = txn.put_new(args.parent, InodeRow { rdev, ..row });
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, EntryDelta::FILE);
-    Ok(Entry { attr: row.attr() })
+    Ok(Entry { attr: txn.attr_of(&row) })
 }

@@ -51,9 +51,9 @@ pub(crate) fn execute<'t>(args: &Readdir<'_>, txn: &'t mut Txn<'_>) -> Result<Li
     let (out, state) = txn.scratch();
     let (count, end) = list(&piece, state, out, |target| {
         let known = if is_free(target, locks, state) { state.inode(target.inode) } else { None };
-        let known = known.map(|known| &known.row)?;
-        if export_root.is_some() && known.is_named_elsewhere(args.inode) {
-            named.push(known.inode);
+        let known = known?;
+        if export_root.is_some() && known.row.is_named_elsewhere(args.inode) {
+            named.push(known.row.inode);
         }
         Some(known.attr())
     });

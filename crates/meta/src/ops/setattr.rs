@@ -24,7 +24,7 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     let requested = set || capable || row.mode != old.mode;
     if !requested {
         txn.refresh_privileged_bits(args.inode);
-        return Ok(Entry { attr: old.attr() });
+        return Ok(Entry { attr: txn.attr_of(&old) });
     }
     row.ctime = txn.now;
     if args.mode.is_some()
@@ -39,7 +39,8 @@ pub(crate) fn execute(args: &Setattr<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     if args.mtime != SetTime::Keep {
         row.mtime_set = txn.now;
     }
-    let attr = txn.put(row).attr();
+    let row = txn.put(row);
+    let attr = txn.attr_of(&row);
     txn.refresh_privileged_bits(args.inode);
     Ok(Entry { attr })
 }

@@ -34,5 +34,5 @@ pub(crate) fn execute(args: &Symlink<'_>, txn: &mut Txn<'_>) -> Result<Entry, St
     txn.put_target(row.inode, args.target);
     txn.put_entry(args.parent, args.name, &row, None);
     txn.touch(args.parent, EntryDelta::FILE);
-    Ok(Entry { attr: row.attr() })
+    Ok(Entry { attr: txn.attr_of(&row) })
 }

@@ -20,5 +20,6 @@ pub(crate) fn execute(args: &Tmpfile<'_>, txn: &mut Txn<'_>) -> Result<Created, 
     let size_at_data = args.handle.open_for.writes() && txn.rules.hold(Rule::SizeFlag);
     let row = InodeRow { nlink: 0, linkable: args.linkable, size_at_data, ..row };
     let row = txn.put_new(args.parent, row);
-    Ok(Created { attr: txn.open(row, args.handle).attr(), made: true })
+    let row = txn.open(row, args.handle);
+    Ok(Created { attr: txn.attr_of(&row), made: true })
 }

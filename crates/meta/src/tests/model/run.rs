@@ -449,7 +449,9 @@ impl Run {
                 assert_eq!(harness.status(Op::Getattr, &args), Status::Stale);
                 continue;
             };
-            check_attr(&harness.attr(*inode), node);
+            let attr = harness.attr(*inode);
+            check_attr(&attr, node);
+            assert_eq!(attr.has_no_xattrs(), node.xattrs.is_empty(), "{inode}");
             containing::check(harness, &self.model.nodes, *inode, node);
             check_node(harness, &mut self.rng, *inode, node);
             if node.kind == FileKind::Directory {
@@ -465,6 +467,7 @@ fn check_attr(attr: &Attr, node: &Node) {
     assert_eq!(attr.nlink, node.nlink, "links of {}", attr.inode);
     assert_eq!(attr.rdev, node.rdev, "device of {}", attr.inode);
     assert_eq!(attr.flags & attr_flag::SIZE_AT_DATA != 0, node.at_data, "{}", attr.inode);
+    assert!(node.xattrs.is_empty() || !attr.has_no_xattrs(), "{}", attr.inode);
     assert_eq!(attr.size_bytes, node.size_bytes, "size of {}", attr.inode);
     assert_eq!((attr.mtime, attr.ctime), (node.mtime, node.ctime), "times of {}", attr.inode);
 }
@@ -473,7 +476,7 @@ fn check_attr(attr: &Attr, node: &Node) {
 fn check_listing(harness: &mut Harness, rng: &mut Prng, inode: InodeNo, node: &Node) {
     let (caller, attrs, mut cookie) = (root(), rng.per_mille(700), 0);
     let listing_bytes_max = rng.pick(&[512, 4096, 131_072]).unwrap();
-    let mut found = BTreeMap::new();
+    let (mut found, mut listed) = (BTreeMap::new(), Vec::new());
     loop {
         let handle = None;
         let args = Readdir { caller, inode, cookie, listing_bytes_max, attrs, handle };
@@ -485,6 +488,7 @@ fn check_listing(harness: &mut Harness, rng: &mut Prng, inode: InodeNo, node: &N
             assert_eq!(entry.attr.is_some(), attrs && entry.inode.shard() == inode.shard());
             if let Some(attr) = entry.attr {
                 assert_eq!((attr.kind, attr.inode), (entry.kind, entry.inode));
+                listed.push((attr.inode, attr.flags));
             }
             let name = String::from_utf8(entry.name.bytes().into()).unwrap();
             assert_eq!(found.insert(name, entry.inode), None, "listed twice");
@@ -498,6 +502,9 @@ fn check_listing(harness: &mut Harness, rng: &mut Prng, inode: InodeNo, node: &N
         }
     }
     assert_eq!(found, node.entries);
+    for (inode, flags) in listed {
+        assert_eq!(flags, harness.attr(inode).flags, "{inode}");
+    }
 }
 
 fn check_node(harness: &mut Harness, rng: &mut Prng, inode: InodeNo, node: &Node) {
