@@ -124,8 +124,8 @@ impl<'a> RequestDecoder<'a> {
         let mut args = self.args;
         let handle = args.u32().ok().filter(|flags| flags & GETATTR_HANDLE != 0);
         let handle = handle.and_then(|_| args.u32().and_then(|_| args.u64()).ok());
-        let is_cached = handle.is_some_and(|handle| FileHandle(handle).is_cached());
-        if is_cached { Continuation::CachedAttr } else { Continuation::Attr }
+        let cached = handle.map(FileHandle).filter(|handle| handle.is_cached());
+        cached.map_or(Continuation::Attr, |through| Continuation::CachedAttr { through })
     }
 
     const fn getattr(self, continuation: Continuation) -> Decoded<'a> {

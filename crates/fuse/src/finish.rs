@@ -3,6 +3,7 @@
 use crate::abi::Opcode;
 use crate::args::split;
 use crate::begin::clear_privileges;
+use crate::handle::FileHandle;
 use crate::lane::MountLane;
 use crate::leases::{Validity, Version};
 use crate::listing::{Buffer, put_listing};
@@ -64,16 +65,17 @@ impl MountLane {
                 let validity = self.leases.of_entry(now, (parent, node), &attr, granted);
                 self.encode(turn, pending_id, |out| put_entry(out, node, &attr, validity));
             }
-            (Continuation::CachedAttr, Answer::Entry(attr))
+            (Continuation::CachedAttr { through }, Answer::Entry(attr))
                 if self.leases.on
-                    && (granted.attributes.is_none() || !self.leases.has_pages_of(now, &attr)) =>
+                    && (granted.attributes.is_none()
+                        || !self.leases.has_pages_of(now, &attr, Some(through))) =>
             {
                 let version = granted.attributes.map(|_| Version::of(&attr));
-                self.set_pages(turn, attr.inode, version);
+                self.set_pages(turn, attr.inode, version.map(|version| (version, None)));
                 let shown = self.leases.without_pages(attr);
                 self.encode(turn, pending_id, |out| put_attr_out(out, &shown, 0));
             }
-            (Continuation::Attr | Continuation::CachedAttr, Answer::Entry(attr)) => {
+            (Continuation::Attr | Continuation::CachedAttr { .. }, Answer::Entry(attr)) => {
                 let attributes_ns = self.attributes_ns(now, pending_id, &attr, granted);
                 self.encode(turn, pending_id, |out| put_attr_out(out, &attr, attributes_ns));
             }
@@ -133,12 +135,13 @@ impl MountLane {
             (Continuation::Open, Answer::Opened { attr, handle }) => {
                 if self.leases.allows_pages(now, attr.inode, granted.contents) {
                     let is_settled = !attr.is_size_at_data();
-                    let keeps = is_settled && self.leases.has_pages_of(now, &attr);
+                    let keeps = is_settled && self.leases.has_pages_of(now, &attr, None);
+                    let opened = FileHandle::new(handle, &attr).cached();
                     if !keeps {
-                        let version = is_settled.then(|| Version::of(&attr));
-                        self.set_pages(turn, attr.inode, version);
+                        let dropped = is_settled.then(|| (Version::of(&attr), Some(opened)));
+                        self.set_pages(turn, attr.inode, dropped);
                     }
-                    self.encode(turn, pending_id, |out| put_cached_open(out, &attr, handle, keeps));
+                    self.encode(turn, pending_id, |out| put_cached_open(out, opened, keeps));
                 } else {
                     self.encode(turn, pending_id, |out| put_open(out, &attr, handle));
                 }
@@ -234,10 +237,17 @@ impl MountLane {
 
     /// The kernel drops its pages of a file with this reply; those that it reads from then on are of
     /// this version, unless the file is changing.
-    fn set_pages(&mut self, turn: &mut Turn<'_>, inode: InodeNo, version: Option<Version>) {
-        self.leases.set_pages(turn.now.mono, inode, version);
-        if let Some(Version { ctime, mtime, size_bytes }) = version {
-            let message = MountMessage::Pages { inode, ctime, mtime, size_bytes };
+    fn set_pages(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        dropped: Option<(Version, Option<FileHandle>)>,
+    ) {
+        let is_news = self.leases.set_pages(turn.now.mono, inode, dropped);
+        if let Some((version, opened)) = dropped.filter(|_| is_news) {
+            let Version { ctime, mtime, size_bytes } = version;
+            let opened = opened.map(|opened| opened.0);
+            let message = MountMessage::Pages { inode, ctime, mtime, size_bytes, opened };
             self.send_to_peer_lanes(turn, message);
         }
     }

@@ -8,6 +8,7 @@ use crate::abi::{Opcode, init_flag};
 use crate::args::split;
 use crate::begin::{Decoded, RequestDecoder};
 use crate::call_ids::{call_id, pending_id};
+use crate::handle::FileHandle;
 use crate::init::{Negotiated, negotiate, put_init};
 use crate::interrupts::Interrupts;
 use crate::leases::{Leases, Version};
@@ -127,9 +128,10 @@ impl MountLane {
             MountMessage::Unmounted => self.on_unmounted(turn, false),
             MountMessage::Moved { node, parent } => self.moves.put(Node(node), Node(parent)),
             MountMessage::ForgetsNames => self.leases.forgets_names = true,
-            MountMessage::Pages { inode, ctime, mtime, size_bytes } => {
-                let version = Some(Version { ctime, mtime, size_bytes });
-                self.leases.set_pages(turn.now.mono, inode, version);
+            MountMessage::Pages { inode, ctime, mtime, size_bytes, opened } => {
+                let version = Version { ctime, mtime, size_bytes };
+                let dropped = Some((version, opened.map(FileHandle)));
+                self.leases.set_pages(turn.now.mono, inode, dropped);
             }
             MountMessage::Release { .. }
             | MountMessage::Lost { .. }

@@ -7,6 +7,7 @@
 //!
 //! Invariant: validity is given only for what a recall can find again here.
 
+use crate::handle::FileHandle;
 use crate::node::Node;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -23,8 +24,8 @@ const DIRECTORY_COUNT_MAX: usize = 1 << 16;
 const MOUNTS_BELOW_MS: u64 = 10_000;
 /// A reply may be applied so much later than it was given to the kernel.
 pub(crate) const APPLY_MS_MAX: u64 = 20;
-/// The most files whose version is known.
-const VERSION_COUNT_MAX: usize = 1 << 16;
+/// The most files of which the version of the kernel's pages is known.
+const PAGES_COUNT_MAX: usize = 1 << 16;
 
 /// How long the kernel may cache what a reply says, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -56,6 +57,16 @@ impl Version {
     }
 }
 
+/// The pages that the kernel has of a file: those that it has read since it dropped earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pages {
+    pub(crate) version: Version,
+    /// The open file whose reply made the kernel drop the earlier ones; `None`: other replies did.
+    pub(crate) opened: Option<FileHandle>,
+    /// When the first such reply was given.
+    since: Mono,
+}
+
 /// What a lane has allowed the kernel to cache.
 #[derive(Debug)]
 pub(crate) struct Leases {
@@ -73,8 +84,8 @@ pub(crate) struct Leases {
     directories: BTreeMap<(InodeNo, Node), Mono>,
     /// When expired directories are looked for again.
     clean_at: Mono,
-    /// The version of the pages that the kernel has, and since when.
-    versions: BTreeMap<InodeNo, (Version, Mono)>,
+    /// The pages that the kernel has.
+    pages: BTreeMap<InodeNo, Pages>,
     /// Makes times of change differ from each other.
     nanos_last: u32,
 }
@@ -89,7 +100,7 @@ impl Leases {
             until: Mono(0),
             directories: BTreeMap::new(),
             clean_at: Mono(0),
-            versions: BTreeMap::new(),
+            pages: BTreeMap::new(),
             nanos_last: 0,
         }
     }
@@ -205,12 +216,15 @@ impl Leases {
         given.into_iter().filter(|given| given.until > now).collect()
     }
 
-    /// Whether the kernel's pages of a file, if it has any, are of this version.
-    pub(crate) fn has_pages_of(&self, now: Mono, attr: &Attr) -> bool {
-        let known = self.versions.get(&attr.inode);
-        // The reply with which the kernel drops earlier pages may not have been applied yet.
-        let is_applied = |since: Mono| since.after_ms(APPLY_MS_MAX) <= now;
-        known.is_some_and(|(version, since)| *version == Version::of(attr) && is_applied(*since))
+    /// Whether the kernel's pages of a file, if it has any, are of this version. A request through
+    /// the open file whose reply drops earlier ones shows that this has happened.
+    pub(crate) fn has_pages_of(&self, now: Mono, attr: &Attr, through: Option<FileHandle>) -> bool {
+        let known = self.pages.get(&attr.inode);
+        known.is_some_and(|pages| {
+            let is_applied = pages.since.after_ms(APPLY_MS_MAX) <= now
+                || (through.is_some() && through == pages.opened);
+            pages.version == Version::of(attr) && is_applied
+        })
     }
 
     /// Attributes with which the kernel drops its pages of a file: it does so when the time of
@@ -222,16 +236,27 @@ impl Leases {
     }
 
     /// The kernel is about to drop its pages of a file, and those that it reads from then on are of
-    /// this version; `None`: the file is changing.
-    pub(crate) fn set_pages(&mut self, now: Mono, inode: InodeNo, version: Option<Version>) {
-        let Some(version) = version else {
-            self.versions.remove(&inode);
-            return;
+    /// this version; `None`: the file is changing. Returns whether that is news.
+    pub(crate) fn set_pages(
+        &mut self,
+        now: Mono,
+        inode: InodeNo,
+        dropped: Option<(Version, Option<FileHandle>)>,
+    ) -> bool {
+        let Some((version, opened)) = dropped else {
+            self.pages.remove(&inode);
+            return false;
         };
-        if self.versions.len() >= VERSION_COUNT_MAX && !self.versions.contains_key(&inode) {
-            self.versions.pop_first();
+        let known = self.pages.get(&inode).copied().filter(|pages| pages.version == version);
+        if known.is_some() && opened.is_none() {
+            return false; // Fewer pages of the same version.
         }
-        self.versions.insert(inode, (version, now));
+        if self.pages.len() >= PAGES_COUNT_MAX && !self.pages.contains_key(&inode) {
+            self.pages.pop_first();
+        }
+        let since = known.map_or(now, |pages| pages.since);
+        self.pages.insert(inode, Pages { version, opened, since });
+        true
     }
 }
 

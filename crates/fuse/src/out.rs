@@ -124,8 +124,8 @@ pub(crate) fn put_open(out: &mut Vec<u8>, attr: &Attr, handle: HandleId) {
 }
 
 /// `fuse_open_out` of a file that is read through the page cache.
-pub(crate) fn put_cached_open(out: &mut Vec<u8>, attr: &Attr, handle: HandleId, keeps: bool) {
-    put_u64(out, FileHandle::new(handle, attr).cached().0);
+pub(crate) fn put_cached_open(out: &mut Vec<u8>, opened: FileHandle, keeps: bool) {
+    put_u64(out, opened.0);
     put_u32(out, if keeps { FOPEN_KEEP_CACHE } else { 0 });
     put_u32(out, 0); // padding
 }

@@ -1,6 +1,7 @@
 //! The kernel's unanswered requests, by a small number that is also the call's id.
 
 use crate::args::split;
+use crate::handle::FileHandle;
 use crate::node::Node;
 use alloc::vec::Vec;
 use interface::{Bulk, KernelSlot, Mono, Process};
@@ -20,8 +21,8 @@ pub(crate) enum Continuation {
     Entry,
     /// `fuse_attr_out`.
     Attr,
-    /// The same, of a file that is about to be read through the page cache.
-    CachedAttr,
+    /// The same, of a file that is about to be read through the page cache, and this open file.
+    CachedAttr { through: FileHandle },
     /// `fuse_statx_out`.
     Statx,
     /// The size is set; next privileges are cleared, then the other attributes of a SETATTR are

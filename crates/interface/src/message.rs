@@ -53,6 +53,8 @@ pub enum MountMessage {
         mtime: Timestamp,
         /// Size in bytes.
         size_bytes: u64,
+        /// The open file whose reply makes the kernel drop earlier pages.
+        opened: Option<u64>,
     },
     /// Mount: the file system was unmounted; end.
     Unmounted,

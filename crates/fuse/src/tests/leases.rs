@@ -310,15 +310,43 @@ fn a_file_is_cached_if_its_contents_are_granted_and_keeps_pages_if_unchanged() {
 #[test]
 fn peer_lanes_know_the_version_of_the_pages() {
     let mut harness = Harness::with_leases();
-    harness.open(file(), lease_flag::CONTENTS);
+    let opened = Some(harness.open(file(), lease_flag::CONTENTS).0);
     let Attr { inode, ctime, mtime, size_bytes, .. } = file();
-    let message = MountMessage::Pages { inode, ctime, mtime, size_bytes };
+    let message = MountMessage::Pages { inode, ctime, mtime, size_bytes, opened };
     assert_eq!(harness.peer_messages, [(LaneId(1), message), (LaneId(2), message)]);
     let mut other = Harness::with_leases();
     other.event(Event::Peer(PeerEvent::Message { from: LaneId(1), message }));
     other.wait_ms(20);
     assert_eq!(other.open(file(), lease_flag::CONTENTS).1, FOPEN_KEEP_CACHE);
     assert!(other.peer_messages.is_empty(), "nothing has changed");
+}
+
+#[test]
+fn reads_that_follow_an_open_at_once_keep_the_attributes() {
+    let mut harness = Harness::with_leases();
+    let (first, _) = harness.open(file(), lease_flag::CONTENTS);
+    let shown = |harness: &mut Harness, handle| {
+        let received = harness.getattr(handle);
+        harness.grant_leases(&received, Ok(&entry(file())), (3, lease_flag::ATTRIBUTES));
+        attributes_ns(&harness.reply())
+    };
+    assert_eq!(shown(&mut harness, first), 9 * SECOND_NS, "the open was applied");
+    let (_, flags) = harness.open(file(), lease_flag::CONTENTS);
+    assert_eq!(flags, 0, "another process may not have been given the first reply");
+    // Through an open file of before: each reply drops pages, until the first has been applied.
+    let mut other = Harness::with_leases();
+    let (before, _) = other.open(file(), lease_flag::CONTENTS);
+    other.wait_ms(20);
+    let mut changed = file();
+    changed.ctime.nanos += 1;
+    other.open(changed, lease_flag::CONTENTS);
+    for ms in 0..30 {
+        let received = other.getattr(before);
+        other.grant_leases(&received, Ok(&entry(changed)), (3, lease_flag::ATTRIBUTES));
+        let is_valid = attributes_ns(&other.reply()) > 0;
+        assert_eq!(is_valid, ms >= 20, "after {ms} ms");
+        other.wait_ms(1);
+    }
 }
 
 #[test]
