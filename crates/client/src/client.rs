@@ -4,6 +4,7 @@
 use crate::handles::{Handles, handle_lane};
 use crate::identity::Identity;
 use crate::jobs::Jobs;
+use crate::kept::Kept;
 use crate::layouts::Layouts;
 use crate::leases::Leases;
 use crate::link::{Link, LinkState};
@@ -99,6 +100,7 @@ pub struct Client {
     pub(crate) locks: Locks,
     pub(crate) peer_lanes: PeerLanes,
     pub(crate) leases: Leases,
+    pub(crate) kept: Kept,
     /// The last timer that was set.
     alarm: Option<Mono>,
     pub(crate) counters: Counters,
@@ -120,6 +122,7 @@ impl Client {
             locks: Locks::default(),
             peer_lanes: PeerLanes::new(config.lane, config.lane_count),
             leases: Leases::default(),
+            kept: Kept::new(config.handles_max),
             alarm: None,
             counters: Counters::default(),
             reports: Vec::new(),
@@ -291,6 +294,7 @@ impl Client {
     pub fn settle(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
         self.take_up_later(now);
+        self.expire_kept(now);
         self.give_up_interrupted(turn);
         self.give_up_locks(turn);
         self.request_durability();
@@ -321,13 +325,19 @@ impl Client {
             Some(root) if root != InodeNo::ROOT => call.rooted(root),
             Some(_) | None => call,
         };
-        // The lane that opened a handle closes it.
-        if let Call::Close(handle) = call
-            && handle_lane(handle) != self.config.lane
-        {
-            self.release(turn, handle);
-            self.jobs.answer(id, Ok(Answer::Done));
-            return;
+        // The lane that opened a handle closes it, unless it is kept.
+        let mut call = call;
+        if let Call::Close(handle) = call {
+            if handle_lane(handle) != self.config.lane {
+                self.release(turn, handle);
+                self.jobs.answer(id, Ok(Answer::Done));
+                return;
+            }
+            let Some(known) = self.release_kept(handle) else {
+                self.jobs.answer(id, Ok(Answer::Done));
+                return;
+            };
+            call = Call::Close(known);
         }
         self.reread_after_refusal(turn);
         if self.start_lock(turn, id, &call) {
@@ -386,7 +396,9 @@ impl Client {
             turn.act(PeerAction::Message { to: lane, message: MountMessage::Release { handle } });
             return;
         }
-        self.close_without_caller(handle);
+        if let Some(known) = self.release_kept(handle) {
+            self.close_without_caller(known);
+        }
     }
 
     /// Begins the close of a handle of this lane, without a caller. A handle that is not open, or
@@ -500,7 +512,8 @@ impl Client {
             LinkState::Idle | LinkState::Connecting { .. } | LinkState::Up { .. } => None,
         });
         let (later, interrupts) = (self.requests.next_due(), self.jobs.next_deadline());
-        links.chain(later).chain(interrupts).chain(self.locks.deadline()).min()
+        let (locks, kept) = (self.locks.deadline(), self.kept.deadline());
+        links.chain(later).chain(interrupts).chain(locks).chain(kept).min()
     }
 
     fn take_up_later(&mut self, now: Mono) {

@@ -34,6 +34,7 @@ impl Client {
             }
         }
         self.lose_locks();
+        self.forget_all_kept();
         self.handles.set_dropped();
         self.counters.evicted_count += 1;
         self.announce_eviction();

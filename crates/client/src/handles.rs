@@ -1,6 +1,7 @@
 //! The open files of this client lane, which are reopened at a restarted server. A handle's number
 //! names its client lane in the upper 16 bits.
 
+use crate::kept::OpenedBy;
 use crate::losses::Losses;
 use crate::report::Report;
 use alloc::vec::Vec;
@@ -26,6 +27,9 @@ pub(crate) struct OpenFile {
     pub(crate) closing: bool,
     /// A reopen is under way.
     pub(crate) reopening: bool,
+    /// A later open of a kept file: the server knows the first.
+    is_later: bool,
+    pub(crate) by: OpenedBy,
     /// The number of the last loss that its holder need not get an error for.
     losses_seen: u64,
 }
@@ -38,6 +42,8 @@ pub(crate) struct Handles {
     /// The limit was reported.
     reported: bool,
     files: HashMap<HandleId, OpenFile, Seed>,
+    /// Open handles that nothing uses, see `kept`: they do not count.
+    pub(crate) idle_count: usize,
     /// Files open for writing, each with the number of such handles.
     written: HashMap<InodeNo, usize, Seed>,
     /// Lost changes, by file.
@@ -54,6 +60,7 @@ impl Handles {
             count_max,
             reported: false,
             files: HashMap::default(),
+            idle_count: 0,
             written: HashMap::default(),
             losses: Losses::default(),
             were_dropped: false,
@@ -62,16 +69,36 @@ impl Handles {
 
     /// A new handle that is about to be opened; `None` at the limit.
     pub(crate) fn begin(&mut self, inode: InodeNo, open_for: OpenFor) -> Option<Handle> {
-        if self.files.len() >= self.count_max {
+        let (open, closing, reopening, is_later) = (false, false, false, false);
+        let (by, losses_seen) = (OpenedBy::default(), 0);
+        let file =
+            OpenFile { inode, open_for, open, closing, reopening, is_later, by, losses_seen };
+        self.insert(file).map(|id| Handle { id, open_for })
+    }
+
+    /// Opens a file again, by a handle that the server does not know; `None` at the limit.
+    pub(crate) fn open_again(&mut self, handle: HandleId) -> Option<HandleId> {
+        let file = self.get(handle)?;
+        let losses_seen = self.losses.seen_at_open(file.inode);
+        self.insert(OpenFile { is_later: true, losses_seen, ..file })
+    }
+
+    fn insert(&mut self, file: OpenFile) -> Option<HandleId> {
+        if self.files.len() - self.idle_count >= self.count_max {
             return None;
         }
         self.count_last += 1;
         assert!(self.count_last < 1 << LANE_SHIFT, "a lane opens fewer than 2^48 files");
         let id = HandleId((u64::from(self.lane.0) << LANE_SHIFT) | self.count_last);
-        let (open, closing, reopening, losses_seen) = (false, false, false, 0);
-        let file = OpenFile { inode, open_for, open, closing, reopening, losses_seen };
         self.files.insert(id, file);
-        Some(Handle { id, open_for })
+        Some(id)
+    }
+
+    /// Who opens a file, or what its open has granted.
+    pub(crate) fn set_opened_by(&mut self, handle: HandleId, set: impl FnOnce(&mut OpenedBy)) {
+        if let Some(file) = self.files.get_mut(&handle) {
+            set(&mut file.by);
+        }
     }
 
     /// The report for a call that ended with `status`: the first time that the limit was hit.
@@ -150,13 +177,15 @@ impl Handles {
 
     /// Open handles without a reopen under way, in the order they were opened.
     pub(crate) fn to_reopen(&self) -> Vec<(HandleId, OpenFile)> {
-        let due = self.files.iter().filter(|(_, file)| file.open && !file.reopening);
+        let known = self.files.iter().filter(|(_, file)| file.open && !file.is_later);
+        let due = known.filter(|(_, file)| !file.reopening);
         let mut list: Vec<_> = due.map(|(handle, file)| (*handle, *file)).collect();
         list.sort_unstable_by_key(|(handle, _)| *handle);
         list
     }
 
+    /// The open handles, without those that nothing uses.
     pub(crate) fn count(&self) -> usize {
-        self.files.len()
+        self.files.len() - self.idle_count
     }
 }

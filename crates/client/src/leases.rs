@@ -109,6 +109,9 @@ impl Client {
             contents: judged(grants.contents),
             entries: judged(grants.entries),
         };
+        if let (Ok(Answer::Opened { handle, .. }), Some(_)) = (&result, granted.contents) {
+            self.handles.set_opened_by(*handle, |by| by.contents = grants.contents);
+        }
         Some((call, result, granted))
     }
 
@@ -145,6 +148,7 @@ impl Client {
 
     /// A connection was lost.
     pub(crate) fn lose_leases(&mut self, link_index: usize, now: Mono) {
+        self.end_kept_of(link_index);
         let Some(link) = self.servers.link_mut(link_index) else { return };
         link.leases.acknowledged.clear();
         if link.leases.until > now {
@@ -196,7 +200,15 @@ impl Client {
             LeaseKey::All => RecalledKey::All,
         });
         let id = RecallId { link_index, conn_epoch: link.conn_epoch, recall_no: recall.recall_no };
-        self.leases.recalls.push_back((id, keys.collect()));
+        let keys: Vec<RecalledKey> = keys.collect();
+        for key in &keys {
+            match key {
+                RecalledKey::Contents(inode) => self.forget_kept(*inode),
+                RecalledKey::All => self.end_kept_of(link_index),
+                RecalledKey::Attributes(_) | RecalledKey::Name(..) => {}
+            }
+        }
+        self.leases.recalls.push_back((id, keys));
         Ok(())
     }
 

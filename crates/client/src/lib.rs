@@ -35,6 +35,7 @@ mod handshake;
 mod identity;
 mod interrupt;
 mod jobs;
+mod kept;
 mod layouts;
 mod leases;
 mod link;
@@ -64,6 +65,7 @@ pub use call::{
 };
 pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX};
 pub use handles::handle_lane;
+pub use kept::KeptOpen;
 pub use leases::{Granted, RecallId, RecalledKey};
 pub use refused::Refused;
 pub use report::Report;

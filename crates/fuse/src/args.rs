@@ -79,6 +79,18 @@ impl<'a> Args<'a> {
         Ok(text)
     }
 
+    /// The inodes of a `fuse_batch_forget_in`.
+    pub(crate) fn forgotten(mut self) -> Result<Vec<InodeNo>, Status> {
+        let count = self.u32()?;
+        self.skip(4)?; // dummy
+        let mut inodes = Vec::new();
+        for _ in 0..count {
+            inodes.push(Node(self.u64()?).inode());
+            self.skip(8)?; // nlookup
+        }
+        Ok(inodes)
+    }
+
     /// The old and the new name of a RENAME or RENAME2.
     pub(crate) fn names_of_rename(mut self, opcode: u32) -> Result<(Vec<u8>, Vec<u8>), Status> {
         self.skip(if opcode == Opcode::Rename as u32 { 8 } else { 16 })?;

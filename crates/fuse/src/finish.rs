@@ -3,14 +3,13 @@
 use crate::abi::Opcode;
 use crate::args::split;
 use crate::begin::clear_privileges;
-use crate::handle::FileHandle;
 use crate::lane::MountLane;
-use crate::leases::{Validity, Version};
+use crate::leases::{Validity, version_of};
 use crate::listing::{Buffer, put_listing};
 use crate::node::Node;
 use crate::out::{
-    put_absent, put_attr_out, put_cached_open, put_created, put_entry, put_lock, put_open,
-    put_opendir, put_statfs, put_statx_out, put_u64, put_value_size, put_written,
+    put_absent, put_attr_out, put_created, put_entry, put_lock, put_opendir, put_statfs,
+    put_statx_out, put_u64, put_value_size, put_written,
 };
 use crate::pending::{Continuation, Progress};
 use alloc::vec::Vec;
@@ -70,8 +69,8 @@ impl MountLane {
                     && (granted.attributes.is_none()
                         || !self.leases.has_pages_of(now, &attr, Some(through))) =>
             {
-                let version = granted.attributes.map(|_| Version::of(&attr));
-                self.set_pages(turn, attr.inode, version.map(|version| (version, None)));
+                let version = granted.attributes.map(|_| version_of(&attr));
+                self.set_pages(turn, attr.inode, (version, None));
                 let shown = self.leases.without_pages(attr);
                 self.encode(turn, pending_id, |out| put_attr_out(out, &shown, 0));
             }
@@ -133,18 +132,7 @@ impl MountLane {
                 }
             }
             (Continuation::Open, Answer::Opened { attr, handle }) => {
-                if self.leases.allows_pages(now, attr.inode, granted.contents) {
-                    let is_settled = !attr.is_size_at_data();
-                    let keeps = is_settled && self.leases.has_pages_of(now, &attr, None);
-                    let opened = FileHandle::new(handle, &attr).cached();
-                    if !keeps {
-                        let dropped = is_settled.then(|| (Version::of(&attr), Some(opened)));
-                        self.set_pages(turn, attr.inode, dropped);
-                    }
-                    self.encode(turn, pending_id, |out| put_cached_open(out, opened, keeps));
-                } else {
-                    self.encode(turn, pending_id, |out| put_open(out, &attr, handle));
-                }
+                self.reply_opened(turn, pending_id, (&attr, handle), granted.contents);
             }
             (Continuation::Target, Answer::Target(target)) => {
                 self.reply(turn, pending_id, Status::Ok, target, None);
@@ -188,7 +176,7 @@ impl MountLane {
         }
     }
 
-    fn encode(
+    pub(crate) fn encode(
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,
@@ -233,23 +221,6 @@ impl MountLane {
         let pending = self.pendings.get(pending_id);
         let header = pending.and_then(|pending| split(&pending.request).ok());
         header.is_some_and(|(header, _)| header.opcode == Opcode::Lookup as u32)
-    }
-
-    /// The kernel drops its pages of a file with this reply; those that it reads from then on are of
-    /// this version, unless the file is changing.
-    fn set_pages(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        dropped: Option<(Version, Option<FileHandle>)>,
-    ) {
-        let is_news = self.leases.set_pages(turn.now.mono, inode, dropped);
-        if let Some((version, opened)) = dropped.filter(|_| is_news) {
-            let Version { ctime, mtime, size_bytes } = version;
-            let opened = opened.map(|opened| opened.0);
-            let message = MountMessage::Pages { inode, ctime, mtime, size_bytes, opened };
-            self.send_to_peer_lanes(turn, message);
-        }
     }
 
     /// A looked up name does not exist, and the kernel may cache that.

@@ -11,7 +11,7 @@ use crate::call_ids::{call_id, pending_id};
 use crate::handle::FileHandle;
 use crate::init::{Negotiated, negotiate, put_init};
 use crate::interrupts::Interrupts;
-use crate::leases::{Leases, Version};
+use crate::leases::Leases;
 use crate::node::{Moves, Node};
 use crate::pending::{Continuation, PendingRequests, Progress, Wait};
 use crate::recalls::Recalls;
@@ -128,10 +128,13 @@ impl MountLane {
             MountMessage::Unmounted => self.on_unmounted(turn, false),
             MountMessage::Moved { node, parent } => self.moves.put(Node(node), Node(parent)),
             MountMessage::ForgetsNames => self.leases.forgets_names = true,
-            MountMessage::Pages { inode, ctime, mtime, size_bytes, opened } => {
-                let version = Version { ctime, mtime, size_bytes };
-                let dropped = Some((version, opened.map(FileHandle)));
+            MountMessage::Pages { inode, version, opened } => {
+                let dropped = (version, opened.map(FileHandle));
                 self.leases.set_pages(turn.now.mono, inode, dropped);
+            }
+            MountMessage::Forgotten { inode } => {
+                self.leases.forget_pages(inode);
+                self.client.forget_kept(inode);
             }
             MountMessage::Release { .. }
             | MountMessage::Lost { .. }
@@ -157,17 +160,7 @@ impl MountLane {
         let bytes = turn.arena.get(request);
         let header = split(bytes).map(|(header, _)| header);
         let (unique, pid) = header.map_or((0, 0), |header| (header.unique, header.pid));
-        let Some(slot) = slot else {
-            let decoded = split(bytes).map(|(header, args)| {
-                let opcode = Opcode::from_number(header.opcode)?;
-                let decoder = RequestDecoder { header, args, groups: Groups::Unknown, bulk: None };
-                decoder.decode(opcode).ok()
-            });
-            if let Ok(Some(Decoded::Interrupt(unique))) = decoded {
-                self.on_interrupt(turn, unique, true);
-            }
-            return;
-        };
+        let Some(slot) = slot else { return self.on_unanswered(turn, request) };
         let needs_server = header.is_ok_and(|header| needs_server(header.opcode));
         let pending_id = self.pendings.insert((slot, turn.now.mono), unique, pid, bytes, bulk);
         if needs_server && self.state != MountState::Serving {
@@ -206,6 +199,12 @@ impl MountLane {
                 self.reply(turn, pending_id, Status::NoLocks, Span::default(), None);
             }
             Ok(Decoded::Call(call, continuation)) => {
+                if let (Call::Open(open), Continuation::Open) = (&call, continuation)
+                    && let Some(kept) = self.client.open_kept(turn.now.mono, open)
+                {
+                    let inode = open.inode;
+                    return self.reply_kept(turn, pending_id, (inode, kept));
+                }
                 // The call's bytes belong to the pending request, so the request is changed after
                 // the call.
                 self.client.call(turn, call_id(pending_id), call);
@@ -232,6 +231,24 @@ impl MountLane {
                 self.on_interrupt(turn, unique, true);
             }
             Err(status) => self.reply(turn, pending_id, status, Span::default(), None),
+        }
+    }
+
+    /// A request without a reply.
+    fn on_unanswered(&mut self, turn: &mut Turn<'_>, request: Span) {
+        let Ok((header, mut args)) = split(turn.arena.get(request)) else { return };
+        match Opcode::from_number(header.opcode) {
+            Some(Opcode::Interrupt) => {
+                if let Ok(unique) = args.u64() {
+                    self.on_interrupt(turn, unique, true);
+                }
+            }
+            Some(Opcode::Forget) => self.on_forgotten(turn, header.inode),
+            Some(Opcode::BatchForget) => {
+                let inodes = args.forgotten().unwrap_or_default();
+                inodes.into_iter().for_each(|inode| self.on_forgotten(turn, inode));
+            }
+            _ => {}
         }
     }
 
@@ -347,6 +364,7 @@ impl MountLane {
         if self.state == MountState::Serving {
             let until = turn.now.mono.after_ms(END_MS_MAX);
             self.state = MountState::Ending { until };
+            self.client.forget_all_kept();
             // The locks that they wait for may never be released.
             for pending_id in self.pendings.lock_waits().collect::<Vec<_>>() {
                 self.abandon(turn, pending_id);

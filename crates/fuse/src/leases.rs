@@ -12,7 +12,7 @@ use crate::node::Node;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use client::Granted;
-use interface::Mono;
+use interface::{FileVersion, Mono};
 use wire::{Attr, FileKind, InodeNo, Timestamp};
 
 /// The most entries of [`Leases::given`].
@@ -43,24 +43,15 @@ pub(crate) struct Given {
     pub(crate) contents: bool,
 }
 
-/// What a file's contents are recognized by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Version {
-    pub(crate) ctime: Timestamp,
-    pub(crate) mtime: Timestamp,
-    pub(crate) size_bytes: u64,
-}
-
-impl Version {
-    pub(crate) const fn of(attr: &Attr) -> Self {
-        Self { ctime: attr.ctime, mtime: attr.mtime, size_bytes: attr.size_bytes }
-    }
+pub(crate) const fn version_of(attr: &Attr) -> FileVersion {
+    FileVersion { ctime: attr.ctime, mtime: attr.mtime, size_bytes: attr.size_bytes }
 }
 
 /// The pages that the kernel has of a file: those that it has read since it dropped earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pages {
-    pub(crate) version: Version,
+    /// `None`: the file was changing.
+    pub(crate) version: Option<FileVersion>,
     /// The open file whose reply made the kernel drop the earlier ones; `None`: other replies did.
     pub(crate) opened: Option<FileHandle>,
     /// When the first such reply was given.
@@ -223,8 +214,19 @@ impl Leases {
         known.is_some_and(|pages| {
             let is_applied = pages.since.after_ms(APPLY_MS_MAX) <= now
                 || (through.is_some() && through == pages.opened);
-            pages.version == Version::of(attr) && is_applied
+            pages.version == Some(version_of(attr)) && is_applied
         })
+    }
+
+    /// Whether the kernel has dropped what pages it had of a file before those of this version.
+    pub(crate) fn has_dropped_earlier(&self, now: Mono, inode: InodeNo) -> bool {
+        let known = self.pages.get(&inode);
+        known.is_some_and(|pages| pages.since.after_ms(APPLY_MS_MAX) <= now)
+    }
+
+    /// The kernel no longer knows a file. Returns whether it may have had pages of it.
+    pub(crate) fn forget_pages(&mut self, inode: InodeNo) -> bool {
+        self.pages.remove(&inode).is_some()
     }
 
     /// Attributes with which the kernel drops its pages of a file: it does so when the time of
@@ -241,12 +243,8 @@ impl Leases {
         &mut self,
         now: Mono,
         inode: InodeNo,
-        dropped: Option<(Version, Option<FileHandle>)>,
+        (version, opened): (Option<FileVersion>, Option<FileHandle>),
     ) -> bool {
-        let Some((version, opened)) = dropped else {
-            self.pages.remove(&inode);
-            return false;
-        };
         let known = self.pages.get(&inode).copied().filter(|pages| pages.version == version);
         if known.is_some() && opened.is_none() {
             return false; // Fewer pages of the same version.

@@ -29,6 +29,7 @@ mod lane;
 mod leases;
 mod listing;
 mod node;
+mod opens;
 mod out;
 mod pending;
 mod recalls;

@@ -17,6 +17,7 @@ mod life;
 mod listings;
 mod locks;
 mod moves;
+mod opens;
 
 use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};
 

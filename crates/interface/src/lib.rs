@@ -46,7 +46,7 @@ pub use event::{
     LogSpace, NetEvent, ObjectEvent, ObjectPiece, ObjectStat, PeerEvent, StoreEvent, StoreSpace,
     SumRange, Ticket, Usage,
 };
-pub use message::{LockRequest, MountMessage};
+pub use message::{FileVersion, LockRequest, MountMessage};
 pub use seed::Seed;
 pub use shares::{Party, Shares};
 pub use time::{Mono, Now};

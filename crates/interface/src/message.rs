@@ -21,6 +21,17 @@ pub enum LockRequest {
     },
 }
 
+/// What a file's contents are recognized by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileVersion {
+    /// Time of the last change.
+    pub ctime: Timestamp,
+    /// Time of the last change of contents.
+    pub mtime: Timestamp,
+    /// Size in bytes.
+    pub size_bytes: u64,
+}
+
 /// A message between the lanes of one mount or client: delivered once, in order per pair of lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MountMessage {
@@ -47,14 +58,15 @@ pub enum MountMessage {
     Pages {
         /// The file.
         inode: InodeNo,
-        /// Time of the last change.
-        ctime: Timestamp,
-        /// Time of the last change of contents.
-        mtime: Timestamp,
-        /// Size in bytes.
-        size_bytes: u64,
+        /// The version; `None`: the file is changing.
+        version: Option<FileVersion>,
         /// The open file whose reply makes the kernel drop earlier pages.
         opened: Option<u64>,
+    },
+    /// Mount: the kernel no longer knows a file.
+    Forgotten {
+        /// The file.
+        inode: InodeNo,
     },
     /// Mount: the file system was unmounted; end.
     Unmounted,

@@ -187,6 +187,8 @@ impl Encoder<'_> {
 
     fn open(&mut self, args: &crate::Open<'_>) -> Result<NewRequest, Status> {
         let handle = self.handle(args.inode, args.open_for)?;
+        let ids = (args.caller.uid, args.caller.gid);
+        self.handles.set_opened_by(handle.id, |by| by.ids = ids);
         self.put(&wire::Open { caller: args.caller, inode: args.inode, handle });
         let (plan, beside) = Open::begin(args.inode, handle, args.sizes);
         let request = NewRequest::new(Plan::Open(plan), Op::Open, Target::Inode(args.inode));

@@ -65,8 +65,9 @@ impl Harness {
         received
     }
 
-    /// Opens the file to read it: its handle, and the flags of the reply.
+    /// Opens the file to read it, at the server: its handle, and the flags of the reply.
     fn open(&mut self, attr: Attr, granted: u8) -> (u64, u32) {
+        self.lane.client.forget_kept(FILE);
         self.kernel_request(Opcode::Open, 8, FILE, &u32s(&[0, 0]));
         let received = self.take();
         self.grant_leases(&received, Ok(&entry(attr)), (2, granted));
@@ -311,8 +312,8 @@ fn a_file_is_cached_if_its_contents_are_granted_and_keeps_pages_if_unchanged() {
 fn peer_lanes_know_the_version_of_the_pages() {
     let mut harness = Harness::with_leases();
     let opened = Some(harness.open(file(), lease_flag::CONTENTS).0);
-    let Attr { inode, ctime, mtime, size_bytes, .. } = file();
-    let message = MountMessage::Pages { inode, ctime, mtime, size_bytes, opened };
+    let version = Some(crate::leases::version_of(&file()));
+    let message = MountMessage::Pages { inode: FILE, version, opened };
     assert_eq!(harness.peer_messages, [(LaneId(1), message), (LaneId(2), message)]);
     let mut other = Harness::with_leases();
     other.event(Event::Peer(PeerEvent::Message { from: LaneId(1), message }));

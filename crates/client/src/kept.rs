@@ -1,0 +1,198 @@
+//! Handles that stay open at the server while the frontend has the file closed: a file that was
+//! opened to read it, under a lease of its contents, is opened again without an exchange.
+//!
+//! ```text
+//! Open, contents granted ─ keep ─▶ leased ─ open_kept, release ─▶ leased
+//!                                     └ recalled, lost, expired, forgotten ─▶ closed, once unused
+//! ```
+//! Each open has a handle of its own, for its locks and losses; the server knows the first of them.
+//! Only what that open was permitted is permitted: where the server replaces ids, the same ids.
+//!
+//! Invariant: a file is opened without an exchange only while the lease of its contents holds: no
+//! other client has changed, removed or opened it for writing since the server checked the open.
+
+use crate::Open;
+use crate::client::Client;
+use crate::grants::OneGrant;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use interface::Mono;
+use wire::{HandleId, InodeNo, OpenFor};
+
+/// The most files of a client lane that are kept.
+const KEPT_COUNT_MAX: usize = 1024;
+/// Handles are closed so long after their leases have ended, many at once.
+const CLOSE_MS: u64 = 1_000;
+
+/// A file that was opened without an exchange.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptOpen {
+    /// The handle.
+    pub handle: HandleId,
+    /// The open that the server has answered was closed since.
+    pub is_first_closed: bool,
+}
+
+/// Who opened a file, and what the reply granted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct OpenedBy {
+    pub(crate) ids: (u32, u32),
+    pub(crate) contents: Option<OneGrant>,
+}
+
+/// A handle that the server knows.
+#[derive(Debug)]
+struct Registered {
+    inode: InodeNo,
+    ids: (u32, u32),
+    grant: OneGrant,
+    /// The lease holds, as far as is known here.
+    leased: bool,
+    user_count: usize,
+    is_first_closed: bool,
+}
+
+/// The kept handles of a client lane.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    registered: BTreeMap<HandleId, Registered>,
+    /// The leased handle of each file.
+    files: BTreeMap<InodeNo, HandleId>,
+    /// Handles of later opens, and the handle that the server knows.
+    opens: BTreeMap<HandleId, HandleId>,
+    /// When leases end.
+    expiries: BTreeSet<(Mono, HandleId)>,
+    count_max: usize,
+}
+
+impl Kept {
+    pub(crate) fn new(handles_max: usize) -> Self {
+        Self {
+            registered: BTreeMap::new(),
+            files: BTreeMap::new(),
+            opens: BTreeMap::new(),
+            expiries: BTreeSet::new(),
+            count_max: KEPT_COUNT_MAX.min(handles_max / 4),
+        }
+    }
+
+    /// When handles are closed whose leases have ended.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.expiries.first().map(|(until, _)| until.after_ms(CLOSE_MS))
+    }
+}
+
+impl Client {
+    /// A file stays open after it is closed, as long as its open's answer allows; for frontends that
+    /// drop what they have cached when they are told to. To be called when the answer is taken.
+    pub fn keep(&mut self, handle: HandleId) {
+        let Some(file) = self.handles.get(handle) else { return };
+        let OpenedBy { ids, contents } = file.by;
+        let Some(grant) = contents.filter(|_| file.open && file.open_for == OpenFor::Read) else {
+            return;
+        };
+        self.forget_kept(file.inode);
+        let (inode, leased, user_count, is_first_closed) = (file.inode, true, 1, false);
+        let registered = Registered { inode, ids, grant, leased, user_count, is_first_closed };
+        self.kept.registered.insert(handle, registered);
+        self.kept.files.insert(inode, handle);
+        self.kept.expiries.insert((grant.until, handle));
+        if self.kept.files.len() > self.kept.count_max
+            && let Some((_, first)) = self.kept.expiries.first().copied()
+        {
+            self.end_kept(first);
+        }
+    }
+
+    /// Opens a file that is kept.
+    pub fn open_kept(&mut self, now: Mono, open: &Open<'_>) -> Option<KeptOpen> {
+        let known = *self.kept.files.get(&open.inode)?;
+        let registered = self.kept.registered.get_mut(&known)?;
+        let link = self.servers.link(registered.grant.link_index)?;
+        let is_leased = registered.grant.until > now
+            && link.is_up()
+            && link.conn_epoch == registered.grant.conn_epoch;
+        let same_ids = (open.caller.uid, open.caller.gid) == registered.ids;
+        let is_permitted = same_ids || self.servers.initial().is_root_trusted();
+        if !is_leased || !is_permitted || open.open_for != OpenFor::Read || open.sizes {
+            return None;
+        }
+        let handle = self.handles.open_again(known)?;
+        self.handles.idle_count -= usize::from(registered.user_count == 0);
+        registered.user_count += 1;
+        self.kept.opens.insert(handle, known);
+        Some(KeptOpen { handle, is_first_closed: registered.is_first_closed })
+    }
+
+    /// The frontend knows a file no longer, or another lease has replaced that of its handle.
+    pub fn forget_kept(&mut self, inode: InodeNo) {
+        if let Some(known) = self.kept.files.get(&inode).copied() {
+            self.end_kept(known);
+        }
+    }
+
+    /// Closes all handles that nothing uses.
+    pub fn forget_all_kept(&mut self) {
+        self.end_all_kept(|_| true);
+    }
+
+    /// The same for the grants of a link.
+    pub(crate) fn end_kept_of(&mut self, link_index: usize) {
+        self.end_all_kept(|grant| grant.link_index == link_index);
+    }
+
+    /// Ends what has expired.
+    pub(crate) fn expire_kept(&mut self, now: Mono) {
+        while let Some((until, handle)) = self.kept.expiries.first().copied()
+            && until <= now
+        {
+            self.end_kept(handle);
+        }
+    }
+
+    fn end_all_kept(&mut self, ends: impl Fn(OneGrant) -> bool) {
+        let leased = self.kept.registered.iter().filter(|(_, registered)| registered.leased);
+        let ended = leased.filter(|(_, registered)| ends(registered.grant));
+        for handle in ended.map(|(handle, _)| *handle).collect::<Vec<_>>() {
+            self.end_kept(handle);
+        }
+    }
+
+    /// The lease of a file has ended: its handle is closed, or will be with its last user.
+    fn end_kept(&mut self, handle: HandleId) {
+        let Some(registered) = self.kept.registered.get_mut(&handle) else { return };
+        registered.leased = false;
+        let is_idle = registered.user_count == 0;
+        self.kept.expiries.remove(&(registered.grant.until, handle));
+        if self.kept.files.get(&registered.inode) == Some(&handle) {
+            self.kept.files.remove(&registered.inode);
+        }
+        if is_idle {
+            self.handles.idle_count -= 1;
+            self.kept.registered.remove(&handle);
+            self.close_without_caller(handle);
+        }
+    }
+
+    /// Releases a handle that may be kept. Returns the handle to close at the server.
+    pub(crate) fn release_kept(&mut self, handle: HandleId) -> Option<HandleId> {
+        let later = self.kept.opens.remove(&handle);
+        let known = later.unwrap_or(handle);
+        let Some(registered) = self.kept.registered.get_mut(&known) else { return Some(handle) };
+        if later.is_some() {
+            self.handles.remove(handle);
+        } else if core::mem::replace(&mut registered.is_first_closed, true) {
+            return None;
+        }
+        registered.user_count -= 1;
+        if registered.user_count > 0 {
+            return None;
+        }
+        if registered.leased {
+            self.handles.idle_count += 1;
+            return None;
+        }
+        self.kept.registered.remove(&known);
+        Some(known)
+    }
+}
