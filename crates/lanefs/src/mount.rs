@@ -6,6 +6,7 @@
 mod by_type;
 mod independent;
 mod options;
+mod read_ahead;
 mod remount;
 
 pub(crate) use by_type::{is_by_type, run as run_by_type};
@@ -225,6 +226,9 @@ fn serve(
     // made it, is woken for as by a signal.
     rustix::io::retry_on_intr(|| rustix::fs::statfs(&plan.dir))
         .context("the mount does not answer")?;
+    if plan.options.leases == Leases::On {
+        read_ahead::raise(mount.device_number());
+    }
     let how = match plan.transport {
         ring::Transport::Uring => "io_uring",
         ring::Transport::Classic => "/dev/fuse",

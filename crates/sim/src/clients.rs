@@ -131,6 +131,22 @@ impl Simulation {
         tag
     }
 
+    /// A client lane opens a file without the server, if it may. A stopped process opens none.
+    pub(crate) fn opens_kept(&mut self, client: usize, lane: usize, spec: &CallSpec) -> bool {
+        let CallSpec::Open { inode, open_for } = *spec else { return false };
+        let now = self.now_at(Place::Client(client, lane)).mono;
+        let sim_lane = &mut self.mounts[client].lanes[lane];
+        if sim_lane.state.paused_until_ns > self.now_ns {
+            return false;
+        }
+        let caller = wire::Caller { uid: 0, gid: 0, groups: wire::Groups::Unknown };
+        let open = client::Open { caller, inode, open_for, sizes: false };
+        let Some(kept) = sim_lane.core.open_kept(now, &open) else { return false };
+        self.mounts[client].handles.push((kept.handle, inode, false));
+        self.log_line(|| format!("client {client}.{lane}: {spec:?} without the server: {kept:?}"));
+        true
+    }
+
     /// A client lane takes a turn.
     pub(crate) fn client_turn(&mut self, client: usize, lane: usize, events: Vec<Event>) {
         let now = self.now_at(Place::Client(client, lane));
@@ -179,6 +195,9 @@ impl Simulation {
                 let mut call = self.calls[narrow(id.0) - 1].clone();
                 call.ended = ended_with(&result);
                 cache.end(&call, now_ns, (&granted, &reply_bytes));
+                if let (Ok(Answer::Opened { handle, .. }), Some(_)) = (&result, granted.contents) {
+                    sim_lane.core.keep(*handle);
+                }
                 answers.push((id, result, reply_bytes));
             }
             recalls.extend(core::iter::from_fn(|| sim_lane.core.next_recall()));

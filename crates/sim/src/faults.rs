@@ -181,6 +181,9 @@ impl Simulation {
         if self.is_answered_by_cache(client, &spec) {
             return self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
         }
+        if self.opens_kept(client, lane, &spec) {
+            return self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
+        }
         if let CallSpec::Close { handle } = spec {
             self.mounts[client].handles.retain(|(open, ..)| *open != handle);
         }

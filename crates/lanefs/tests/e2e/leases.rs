@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 /// The server's lease term in these tests.
 const TERM: Duration = Duration::from_secs(3);
-const LEASES: [&str; 4] = ["--export", "up", "--leases", "on"];
+pub(crate) const LEASES: [&str; 4] = ["--export", "up", "--leases", "on"];
 
 /// A server with two mounts that cache.
-struct Pair {
-    server: Server,
-    mounts: [Mount; 2],
+pub(crate) struct Pair {
+    pub(crate) server: Server,
+    pub(crate) mounts: [Mount; 2],
 }
 
 impl Pair {
@@ -30,18 +30,18 @@ impl Pair {
     }
 
     /// Where changes are made, and where they are looked at, in this round.
-    fn dirs(&self, round: usize) -> (&Path, &Path) {
+    pub(crate) fn dirs(&self, round: usize) -> (&Path, &Path) {
         let [a, b] = [0, 1].map(|index| self.mounts[index].dir.as_path());
         if round.is_multiple_of(2) { (a, b) } else { (b, a) }
     }
 
-    fn stop(self) {
+    pub(crate) fn stop(self) {
         self.mounts.into_iter().for_each(Mount::stop);
         drop(self.server);
     }
 }
 
-fn pair(test: &str, body: impl FnOnce(&Fixture, Pair)) {
+pub(crate) fn pair(test: &str, body: impl FnOnce(&Fixture, Pair)) {
     if let Some(fixture) = Fixture::new(test) {
         let pair = Pair::new(&fixture);
         body(&fixture, pair);
@@ -365,14 +365,14 @@ fn a_server_that_was_killed_finds_nothing_stale_at_its_mounts() {
 }
 
 /// Requests and reads that a server has answered.
-struct Counting {
-    volume: Volume,
-    own_count: u64,
+pub(crate) struct Counting {
+    pub(crate) volume: Volume,
+    pub(crate) own_count: u64,
 }
 
 impl Counting {
     /// Requests without those of this client, and bytes read.
-    fn now(&mut self) -> (u64, u64) {
+    pub(crate) fn now(&mut self) -> (u64, u64) {
         let lanes = self.volume.stats().unwrap();
         let sum = |field: fn(&library::Stats) -> u64| lanes.iter().map(field).sum::<u64>();
         let found = (sum(|lane| lane.request_count) - self.own_count, sum(|lane| lane.read_bytes));

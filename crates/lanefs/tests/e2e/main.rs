@@ -34,6 +34,7 @@ mod idle;
 mod inspect;
 mod interruption;
 mod leases;
+mod leases_open;
 mod library_api;
 mod lifecycle;
 mod list_io;
