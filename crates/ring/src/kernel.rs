@@ -9,14 +9,16 @@ use crate::driver::{DriverKind, Wait};
 use crate::io_context::IoContext;
 use crate::kernel_classic::Classic;
 use crate::kernel_queue::Queues;
-use crate::mailbox::Waker;
+use crate::lane_order::{LaneOrder, SharedOrder};
+use crate::mailbox::Mailbox;
 use crate::mount_table::MountsBelow;
 use crate::notify::Notifier;
-use interface::{Bulk, Event, KernelEvent, KernelNotify, KernelSlot, LogLevel, Span, Ticket};
+use interface::{Bulk, Event, KernelEvent, KernelNotify, KernelSlot, LogLevel, Mono, Span, Ticket};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use wire::Status;
 
 /// Marks slots of io_uring queues; the others belong to `/dev/fuse`.
@@ -47,8 +49,9 @@ impl Transport {
 pub struct KernelChannel {
     pub(crate) device: OwnedFd,
     pub(crate) transport: Transport,
-    /// Serves `/dev/fuse` with either transport: INIT, FORGET and INTERRUPT arrive there.
-    pub(crate) is_first: bool,
+    /// Lane 0 serves `/dev/fuse` with either transport: INIT, FORGET and INTERRUPT arrive there.
+    pub(crate) lane: usize,
+    pub(crate) order: Arc<SharedOrder>,
     /// Cores whose queues this lane serves.
     pub(crate) cores: Vec<u16>,
     /// Entries per queue.
@@ -83,13 +86,15 @@ impl KernelChannel {
             });
         }
         devices.insert(0, device);
+        let order = SharedOrder::new(lane_cores.len());
         Ok(devices
             .into_iter()
             .enumerate()
             .map(|(lane, device)| Self {
                 device,
                 transport,
-                is_first: lane == 0,
+                lane,
+                order: Arc::clone(&order),
                 cores: std::mem::take(&mut cores[lane]),
                 queue_depth,
                 device_number: None,
@@ -152,17 +157,18 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn new(channel: KernelChannel, waker: Waker) -> io::Result<Self> {
-        let KernelChannel { device, transport, is_first, cores, queue_depth, device_number } =
+    pub(crate) fn new(channel: KernelChannel, mailbox: &Mailbox) -> io::Result<Self> {
+        let KernelChannel { device, transport, lane, order, cores, queue_depth, device_number } =
             channel;
         let below = MountsBelow::of(device_number)?;
-        let notifier = Notifier::new(device.try_clone()?, waker, below);
+        let notifier = Notifier::new(device.try_clone()?, mailbox.waker(), below);
         let queues = match transport {
             Transport::Classic => None,
             Transport::Uring => Some(Queues::new(device.try_clone()?, cores, queue_depth)),
         };
-        let serves_device = is_first || transport == Transport::Classic;
-        let classic = serves_device.then(|| Classic::new(device));
+        let serves_device = lane == 0 || transport == Transport::Classic;
+        let order = LaneOrder::new(lane, order, mailbox.wakers());
+        let classic = serves_device.then(|| Classic::new(device, order));
         Ok(Self { classic, queues, notifier, unsubmitted: false, ended: false, opened: false })
     }
 
@@ -213,6 +219,11 @@ impl Kernel {
         {
             self.end(io);
         }
+    }
+
+    /// When the lane wants a turn though nothing happened.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.classic.as_ref().and_then(Classic::deadline)
     }
 
     /// Whether there is more to read without waiting.
@@ -288,6 +299,9 @@ impl Kernel {
     fn end(&mut self, io: &mut IoContext) {
         if !std::mem::replace(&mut self.ended, true) {
             io.events.push(Event::Kernel(KernelEvent::Unmounted));
+            if let Some(classic) = &self.classic {
+                classic.end();
+            }
         }
     }
 }

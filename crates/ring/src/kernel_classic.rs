@@ -1,8 +1,8 @@
 //! FUSE over `/dev/fuse`: the driver reads a request when there is one, and writes a small reply with
 //! the turn's other operations; writev(2) a large one at once.
 //!
-//! The kernel wakes one lane for a request: each waits exclusively. A lane that has no buffer for a
-//! request does not wait for one, so that another lane gets it. Invariant: a request's slot retains
+//! The kernel wakes one lane for a request: each waits exclusively, if [`LaneOrder`] lets it wait. A
+//! lane that has no buffer for a request does not wait for one, so that another lane gets it. Invariant: a request's slot retains
 //! the buffer of its WRITE data until the reply.
 
 use crate::abi::{
@@ -12,8 +12,9 @@ use crate::buffer::BUFFER_BYTES_MAX;
 use crate::driver::{Kind, Op, Token};
 use crate::io_context::IoContext;
 use crate::kernel::{Answer, Life};
+use crate::lane_order::LaneOrder;
 use crate::number::u32_of;
-use interface::{BufId, Bulk, Event, KernelEvent, KernelSlot, NO_MAC};
+use interface::{BufId, Bulk, Event, KernelEvent, KernelSlot, Mono, NO_MAC};
 use rustix::io::Errno;
 use slab::Slab;
 use std::io::IoSlice;
@@ -53,12 +54,17 @@ pub(crate) struct Classic {
     replies: Slab<Vec<u8>>,
     /// Memory of written ones, for reuse.
     spare: Vec<Vec<u8>>,
-    more: SecondReads,
+    /// After a first request that no process waits for, and after one that a process waits for.
+    more: [SecondReads; 2],
+    order: LaneOrder,
+    /// Requests of this turn that a process waits for.
+    awaited_count: usize,
 }
 
 /// Whether a wake-up reads on after its first request. A read that finds nothing costs a system
 /// call; waiting again shows a further request too. So second reads become rare while they find
-/// nothing.
+/// nothing. A request that no process waits for, such as that of a close, is often followed by the
+/// next of the same process.
 #[derive(Default)]
 struct SecondReads {
     /// Wake-ups without one, after the last that found nothing.
@@ -88,7 +94,7 @@ pub(crate) struct Replied {
 }
 
 impl Classic {
-    pub(crate) const fn new(device: OwnedFd) -> Self {
+    pub(crate) fn new(device: OwnedFd, order: LaneOrder) -> Self {
         Self {
             device,
             armed: false,
@@ -99,16 +105,28 @@ impl Classic {
             slots: Slab::new(),
             replies: Slab::new(),
             spare: Vec::new(),
-            more: SecondReads { pause_count: 0, left_count: 0 },
+            more: [SecondReads::default(), SecondReads::default()],
+            order,
+            awaited_count: 0,
         }
     }
 
+    /// When the lane wants a turn though nothing happened.
+    pub(crate) const fn deadline(&self) -> Option<Mono> {
+        self.order.look_at()
+    }
+
+    /// Begins a turn: waits for a request, unless the lane shall not or has more to read.
     pub(crate) fn arm(&mut self, io: &mut IoContext) {
-        if self.armed || self.has_more {
+        self.order.begin_turn(io.now.mono);
+        if self.armed || self.has_more || !self.order.is_waiting() {
             return;
         }
-        let Some(buf) = self.take_buf(io) else { return };
+        let buf = self.take_buf(io);
+        self.order.set_starved(buf.is_none());
+        let Some(buf) = buf else { return };
         self.armed = true;
+        self.order.set_waits(true);
         let at = io.pool.at(buf, 0, BUFFER_BYTES_MAX);
         let (device, space_bytes) = (self.device.as_raw_fd(), u32_of(BUFFER_BYTES_MAX));
         let op = Op::ReadRequest { device, at, space_bytes };
@@ -117,8 +135,9 @@ impl Classic {
         unsafe { io.driver.queue(Token::new(Kind::KernelRead, 0), op) };
     }
 
-    pub(crate) const fn on_read(&mut self, result: Result<u32, interface::Errno>) {
+    pub(crate) fn on_read(&mut self, result: Result<u32, interface::Errno>) {
         self.armed = false;
+        self.order.set_waits(false);
         self.arrived = Some(result);
     }
 
@@ -146,12 +165,28 @@ impl Classic {
 
     /// Takes the request that was read, and reads those behind it if there usually are some.
     pub(crate) fn read(&mut self, io: &mut IoContext) -> Life {
+        self.awaited_count = 0;
+        let life = self.read_some(io);
+        if self.awaited_count > 0 {
+            self.order.on_taken(self.awaited_count, io.now.mono);
+        }
+        life
+    }
+
+    /// The mount has ended: the lanes that do not wait shall see it, too.
+    pub(crate) fn end(&self) {
+        self.order.end();
+    }
+
+    fn read_some(&mut self, io: &mut IoContext) -> Life {
         let mut request_count = 0;
+        let mut more_of = 0;
         match (self.arrived.take(), self.buf) {
             (Some(Ok(request_bytes)), Some(buf)) => {
                 self.take(buf, request_bytes as usize, io);
                 request_count = 1;
-                if !self.more.may_try() {
+                more_of = self.awaited_count.min(1);
+                if !self.more[more_of].may_try() {
                     return Life::On;
                 }
             }
@@ -171,7 +206,7 @@ impl Classic {
                 }
                 Err(Errno::AGAIN) => {
                     if request_count > 0 {
-                        self.more.on_tried(request_count > 1);
+                        self.more[more_of].on_tried(request_count > 1);
                     }
                     self.has_more = false;
                     return Life::On;
@@ -187,6 +222,7 @@ impl Classic {
         let request = io.pool.bytes(buf, 0, request_bytes);
         let Some(header) = InHeader::read(request) else { return };
         io.counters.kernel_request_count += 1;
+        self.awaited_count += usize::from(header.is_awaited());
         if header.is_unanswered() {
             let request = io.arena.put(request);
             io.events.push(Event::Kernel(KernelEvent::Request { slot: None, request, bulk: None }));

@@ -151,7 +151,7 @@ impl Ring {
         let copies = config.checksum_reads || config.kernel.is_some();
         let uses_file_ranges = !copies && config.engine.is_driver() && !config.direct;
         let sink = config.discards_bulk.then(|| io.pool.pin(BULK_BYTES_MAX as usize));
-        let kernel = config.kernel.map(|channel| Kernel::new(channel, mailbox.waker()));
+        let kernel = config.kernel.map(|channel| Kernel::new(channel, &mailbox));
         let parts = Parts {
             conns: Conns::new(config.limits, config.server, (seals, sink), config.contents_key),
             listener: config.listener.map(Listener::new),
@@ -427,7 +427,9 @@ impl Parts {
         let log_at = self.log.as_ref().and_then(Log::deadline);
         let pool_at = self.io.pool.trim_at();
         let conns_at = self.conns.deadline(self.is_starved());
-        let deadlines = [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at];
+        let kernel_at = self.kernel.as_ref().and_then(Kernel::deadline);
+        let deadlines =
+            [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at, kernel_at];
         match deadlines.into_iter().flatten().min() {
             None => Wait::Ever,
             // Relative to the turn's one clock reading: the sleep may last longer by the turn's

@@ -17,6 +17,10 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use support::{Lane, noise, read_frame, start, tempdir};
 use wire::{Header, InodeNo, LaneId, Lengths, Op, Request, ServerAddress, Status};
 
@@ -75,27 +79,41 @@ type Way = (DriverKind, Transport);
 
 /// Mounts with a lane per core.
 fn mount_null(dir: &Path, store: &Path, (driver, transport): Way, before: Before) -> Vec<Lane> {
+    mount_lanes(dir, (driver, transport), |_| {
+        let store = File::open(store).unwrap();
+        move |config: &mut Config| {
+            config.store = Some(store.into());
+            if before == Before::Echo {
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                config.server = Some(listener.local_addr().unwrap());
+                config.listener = Some(listener.into());
+            }
+            NullFs::new(before, transport == Transport::Uring, Some(contents()))
+        }
+    })
+}
+
+/// Mounts with a lane per core; each is configured, and given its core, on its thread.
+fn mount_lanes<B: Core, F: FnOnce(&mut Config) -> B + Send + 'static>(
+    dir: &Path,
+    (driver, transport): Way,
+    mut lane: impl FnMut(usize) -> F,
+) -> Vec<Lane> {
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let device = mount(dir, &options).unwrap();
     let cores = usable_cores().unwrap();
     let channels =
         KernelChannel::share(device, transport, &cores, KernelChannel::QUEUE_DEPTH).unwrap();
     let mailboxes = Mesh::mailboxes(u16::try_from(cores.len()).unwrap()).unwrap();
-    let lanes = channels.into_iter().zip(mailboxes).zip(cores);
+    let lanes = channels.into_iter().zip(mailboxes).zip(cores).enumerate();
     lanes
-        .map(|((channel, mailbox), core)| {
-            let store = File::open(store).unwrap();
+        .map(|(index, ((channel, mailbox), core))| {
+            let lane = lane(index);
             start(mailbox, move |config| {
                 ring::pin_to_core(core).unwrap();
                 config.driver = DriverChoice::Only(driver);
                 config.kernel = Some(channel);
-                config.store = Some(store.into());
-                if before == Before::Echo {
-                    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-                    config.server = Some(listener.local_addr().unwrap());
-                    config.listener = Some(listener.into());
-                }
-                NullFs::new(before, transport == Transport::Uring, Some(contents()))
+                lane(config)
             })
         })
         .collect()
@@ -311,6 +329,119 @@ fn wastes_nothing(way: Way, calls_per_request: u64) {
     assert!(call_count <= call_count_max, "{call_count} calls for {request_count} requests");
 }
 
+/// A null file system that counts its requests, and blocks its lane at a name.
+struct Counted {
+    null: NullFs,
+    served: Arc<AtomicU64>,
+    blocks: Arc<Mutex<Receiver<()>>>,
+}
+
+/// At a request for this name the lane blocks until the test sends.
+const BLOCKING_NAME: &str = "blocking";
+
+impl Core for Counted {
+    fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        if let Event::Kernel(KernelEvent::Request { request, .. }) = &event {
+            self.served.fetch_add(1, Ordering::SeqCst);
+            let name = BLOCKING_NAME.as_bytes();
+            if turn.arena.get(*request).windows(name.len()).any(|bytes| bytes == name) {
+                self.blocks.lock().unwrap().recv().unwrap();
+            }
+        }
+        self.null.apply(turn, event);
+    }
+    fn settle(&mut self, _turn: &mut Turn<'_>) {}
+}
+
+/// A mount of such lanes: their numbers of requests, and what ends a block.
+fn mount_counted(dir: &Path, way: Way) -> (Vec<Lane>, Vec<Arc<AtomicU64>>, Sender<()>) {
+    let (ends, blocks) = channel();
+    let blocks = Arc::new(Mutex::new(blocks));
+    let mut counts = Vec::new();
+    let lanes = mount_lanes(dir, way, |_| {
+        let served = Arc::new(AtomicU64::new(0));
+        counts.push(Arc::clone(&served));
+        let blocks = Arc::clone(&blocks);
+        move |_: &mut Config| {
+            let null = NullFs::new(Before::Nothing, false, None);
+            Counted { null, served, blocks }
+        }
+    });
+    (lanes, counts, ends)
+}
+
+fn end_mount(mounted: Mounted<'_>, lanes: Vec<Lane>) {
+    unmount(mounted.0, false).unwrap();
+    std::mem::forget(mounted);
+    for lane in lanes {
+        lane.thread.join().unwrap();
+    }
+}
+
+/// Lanes beside the one that serves a caller take one request each now and then, to see whether they
+/// are needed: one in the time between two looks, whose length is that of `lane_order`.
+fn one_caller_stays_with_one_lane(way: Way) {
+    const STAT_COUNT: u64 = 1000;
+    const LOOK_MS: u64 = 20;
+    const FIRST_COUNT: u64 = 20;
+    let dir = tempdir();
+    let (lanes, counts, _ends) = mount_counted(dir.path(), way);
+    let mounted = Mounted(dir.path());
+    let path = dir.path().join(FILE_NAME);
+    let began = Instant::now();
+    (0..STAT_COUNT).for_each(|_| assert!(fs::metadata(&path).unwrap().is_file()));
+    let looks = u64::try_from(began.elapsed().as_millis()).unwrap() / LOOK_MS;
+    let mut served: Vec<u64> = counts.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+    served.sort_unstable();
+    let most = served.pop().unwrap();
+    let others: u64 = served.iter().sum();
+    println!("{way:?}: {most} requests at one lane, {others} at others, {looks} looks");
+    assert!(others <= FIRST_COUNT + looks * served.len() as u64, "{others} of {most}");
+    end_mount(mounted, lanes);
+}
+
+fn many_callers_use_all_lanes(way: Way) {
+    const SERVED_COUNT: u64 = 300;
+    let dir = tempdir();
+    let (lanes, counts, _ends) = mount_counted(dir.path(), way);
+    let mounted = Mounted(dir.path());
+    let path = dir.path().join(FILE_NAME);
+    // Until each lane has served so many; with a lane that is never called it does not end.
+    let is_over = || counts.iter().all(|count| count.load(Ordering::SeqCst) >= SERVED_COUNT);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while !is_over() {
+                    assert!(fs::metadata(&path).unwrap().is_file());
+                }
+            });
+        }
+    });
+    end_mount(mounted, lanes);
+}
+
+fn a_blocked_lane_holds_no_requests(way: Way) {
+    let dir = tempdir();
+    let (lanes, _counts, ends) = mount_counted(dir.path(), way);
+    if lanes.len() < 2 {
+        return support::skip("a lane that blocks", "there is one core");
+    }
+    let mounted = Mounted(dir.path());
+    let path = dir.path().join(FILE_NAME);
+    // In each round one lane blocks, that which serves alone; the other serves.
+    for _ in 0..3 {
+        (0..200).for_each(|_| assert!(fs::metadata(&path).unwrap().is_file()));
+        std::thread::scope(|scope| {
+            let missing = dir.path().join(BLOCKING_NAME);
+            let blocked = scope.spawn(move || fs::metadata(missing).unwrap_err().kind());
+            (0..200).for_each(|_| assert!(fs::metadata(&path).unwrap().is_file()));
+            ends.send(()).unwrap();
+            assert_eq!(blocked.join().unwrap(), ErrorKind::NotFound);
+        });
+    }
+    end_mount(mounted, lanes);
+}
+
 /// Whether io_uring is available; reports it if not.
 fn has_io_uring(test: &str) -> bool {
     let found = DriverChoice::Only(DriverKind::IoUring).find();
@@ -339,6 +470,28 @@ fn over_dev_fuse_a_request_wakes_one_lane_and_costs_one_call_with_io_uring_and_t
     if has_io_uring("requests over /dev/fuse are counted on io_uring") {
         wastes_nothing((DriverKind::IoUring, Transport::Classic), 1);
     }
+}
+
+fn on_both_drivers(what: &str, test: fn(Way)) {
+    test((DriverKind::Epoll, Transport::Classic));
+    if has_io_uring(what) {
+        test((DriverKind::IoUring, Transport::Classic));
+    }
+}
+
+#[test]
+fn over_dev_fuse_one_caller_stays_with_one_lane() {
+    on_both_drivers("one caller's lane", one_caller_stays_with_one_lane);
+}
+
+#[test]
+fn over_dev_fuse_many_callers_use_all_lanes() {
+    on_both_drivers("many callers' lanes", many_callers_use_all_lanes);
+}
+
+#[test]
+fn over_dev_fuse_a_blocked_lane_holds_no_requests() {
+    on_both_drivers("a lane that blocks", a_blocked_lane_holds_no_requests);
 }
 
 #[test]

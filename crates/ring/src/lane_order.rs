@@ -1,0 +1,372 @@
+//! Which lanes of a mount wait for requests of `/dev/fuse`.
+//!
+//! The kernel wakes the lane that has waited longest: lanes that all wait get requests in turns, and
+//! a file is closed by another lane than opened it. Here requests go to one lane until it is busy.
+//! ```text
+//!            took a request while a lane before it waited
+//! Waiting ──────────────────────────────────────────────▶ Down ──▶ Resting
+//!    ▲      called; lanes before it took no turns           │         │ called
+//!    └──────────────────────────────────────────────────────┴─────────┘
+//! ```
+//! The first lane always waits. The second waits as well, unless it saw that the first suffices: then
+//! it is down, and looks now and then whether the lanes before it take turns. Lanes behind rest
+//! when nothing happens, until one before them is busy. Invariants: when the lanes before are stuck
+//! or lack memory, the second lane waits at its next look at the latest; without requests no lane
+//! takes turns for long.
+
+use crate::mailbox::Waker;
+use interface::Mono;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+/// Time between two looks of a lane that is down.
+const LOOK_MS: u64 = 20;
+/// Consecutive turns with several requests that processes wait for, until a lane is called.
+const CROWDED_COUNT: u32 = 3;
+/// Consecutive requests of a called lane while one before it waits, until it goes down.
+const SPARED_COUNT: u32 = 16;
+
+const WAITING: u8 = 0;
+const DOWN: u8 = 1;
+const RESTING: u8 = 2;
+
+/// What the lanes of a mount know of each other.
+#[derive(Debug)]
+pub(crate) struct SharedOrder {
+    lanes: Box<[LaneSeen]>,
+}
+
+#[derive(Debug)]
+struct LaneSeen {
+    state: AtomicU8,
+    /// It waits for a request in the kernel, and has not seen one since.
+    waits: AtomicBool,
+    /// It has no memory for a request.
+    starved: AtomicBool,
+    /// It shall wait.
+    called: AtomicBool,
+    turn_count: AtomicU64,
+}
+
+impl SharedOrder {
+    pub(crate) fn new(lane_count: usize) -> Arc<Self> {
+        let seen = |_| LaneSeen {
+            state: AtomicU8::new(WAITING),
+            waits: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
+            called: AtomicBool::new(false),
+            turn_count: AtomicU64::new(0),
+        };
+        Arc::new(Self { lanes: (0..lane_count).map(seen).collect() })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// `spare_count`: requests that it may take while a lane before it waits.
+    Waiting { spare_count: u32 },
+    /// `seen_count`: turns of the lanes before it at its last look.
+    Down { look_at: Mono, seen_count: u64 },
+    /// Until it is called.
+    Resting,
+}
+
+/// A lane's place in the order.
+pub(crate) struct LaneOrder {
+    lane: usize,
+    shared: Arc<SharedOrder>,
+    /// Of all lanes.
+    wakers: Vec<Waker>,
+    state: State,
+    crowded_count: u32,
+}
+
+impl LaneOrder {
+    pub(crate) fn new(lane: usize, shared: Arc<SharedOrder>, wakers: Vec<Waker>) -> Self {
+        let state = State::Waiting { spare_count: 1 };
+        Self { lane, shared, wakers, state, crowded_count: 0 }
+    }
+
+    /// A turn of the lane begins.
+    pub(crate) fn begin_turn(&mut self, now: Mono) {
+        let own = &self.shared.lanes[self.lane];
+        own.turn_count.store(own.turn_count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if own.called.load(Ordering::Relaxed) && own.called.swap(false, Ordering::SeqCst) {
+            self.enter(State::Waiting { spare_count: SPARED_COUNT });
+        }
+        if let State::Down { look_at, seen_count } = self.state
+            && now >= look_at
+        {
+            self.look(now, seen_count);
+        }
+    }
+
+    /// Whether the lane shall wait for a request.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting { .. })
+    }
+
+    /// When the lane wants a turn to look.
+    pub(crate) const fn look_at(&self) -> Option<Mono> {
+        match self.state {
+            State::Down { look_at, .. } => Some(look_at),
+            State::Waiting { .. } | State::Resting => None,
+        }
+    }
+
+    /// The kernel was given the lane's wait, or has ended it.
+    pub(crate) fn set_waits(&self, waits: bool) {
+        self.shared.lanes[self.lane].waits.store(waits, Ordering::Relaxed);
+    }
+
+    /// The lane got, or lacks, memory for a request.
+    pub(crate) fn set_starved(&self, starved: bool) {
+        let before = self.shared.lanes[self.lane].starved.swap(starved, Ordering::SeqCst);
+        if starved && !before {
+            self.call(&[DOWN, RESTING]);
+        }
+    }
+
+    /// The lane took requests, so many of them with a process that waits.
+    pub(crate) fn on_taken(&mut self, awaited_count: usize, now: Mono) {
+        self.crowded_count = if awaited_count > 1 { self.crowded_count + 1 } else { 0 };
+        let mut waiting = self.before().iter().map(|lane| lane.waits.load(Ordering::Relaxed));
+        match self.state {
+            State::Waiting { spare_count } if waiting.any(|waits| waits) => {
+                let left_count = spare_count.saturating_sub(1);
+                self.state = State::Waiting { spare_count: left_count };
+                if left_count == 0 {
+                    self.go_down(now);
+                }
+            }
+            State::Waiting { .. } if self.crowded_count >= CROWDED_COUNT => {
+                self.crowded_count = 0;
+                self.call(&[DOWN, RESTING]);
+            }
+            State::Waiting { .. } if self.lane > 0 => self.call(&[RESTING]),
+            State::Waiting { .. } | State::Down { .. } | State::Resting => {}
+        }
+    }
+
+    /// The mount has ended: every lane shall see it.
+    pub(crate) fn end(&self) {
+        for (lane, waker) in self.shared.lanes.iter().zip(&self.wakers) {
+            lane.called.store(true, Ordering::SeqCst);
+            waker.wake();
+        }
+    }
+
+    fn before(&self) -> &[LaneSeen] {
+        &self.shared.lanes[..self.lane]
+    }
+
+    fn before_count(&self) -> u64 {
+        self.before().iter().map(|lane| lane.turn_count.load(Ordering::Relaxed)).sum()
+    }
+
+    fn go_down(&mut self, now: Mono) {
+        let seen_count = self.before_count();
+        self.enter(State::Down { look_at: now.after_ms(LOOK_MS), seen_count });
+    }
+
+    fn look(&mut self, now: Mono, seen_count: u64) {
+        let mut starved = self.before().iter().map(|lane| lane.starved.load(Ordering::SeqCst));
+        let mut waiting = self.before().iter().map(|lane| lane.waits.load(Ordering::Relaxed));
+        let (all_starved, all_wait) = (starved.all(|starved| starved), waiting.all(|waits| waits));
+        if self.before_count() != seen_count && !all_starved {
+            self.go_down(now);
+        } else if self.lane > 1 && all_wait {
+            self.enter(State::Resting);
+        } else {
+            self.enter(State::Waiting { spare_count: 1 });
+        }
+    }
+
+    fn enter(&mut self, state: State) {
+        let seen = match state {
+            State::Waiting { .. } => WAITING,
+            State::Down { .. } => DOWN,
+            State::Resting => RESTING,
+        };
+        self.state = state;
+        self.shared.lanes[self.lane].state.store(seen, Ordering::SeqCst);
+    }
+
+    /// Lets the first lane behind this one wait that is in one of these states.
+    fn call(&self, states: &[u8]) {
+        let behind = self.lane + 1..self.shared.lanes.len();
+        let mut lanes = behind.map(|lane| (lane, &self.shared.lanes[lane]));
+        let called = lanes.find(|(_, lane)| states.contains(&lane.state.load(Ordering::SeqCst)));
+        if let Some((lane, seen)) = called
+            && !seen.called.swap(true, Ordering::SeqCst)
+        {
+            self.wakers[lane].wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::mailbox::{Mailbox, Mesh};
+
+    /// The lanes of a mount, taking turns when the test says so.
+    struct Mount {
+        lanes: Vec<LaneOrder>,
+        mailboxes: Vec<Mailbox>,
+        now: Mono,
+    }
+
+    impl Mount {
+        fn of(lane_count: u16) -> Self {
+            let mailboxes = Mesh::mailboxes(lane_count).unwrap();
+            let shared = SharedOrder::new(mailboxes.len());
+            let order = |(lane, mailbox): (usize, &Mailbox)| {
+                LaneOrder::new(lane, Arc::clone(&shared), mailbox.wakers())
+            };
+            let lanes: Vec<_> = mailboxes.iter().enumerate().map(order).collect();
+            let mut mount = Self { lanes, mailboxes, now: Mono(1) };
+            (0..mount.lanes.len()).for_each(|lane| mount.turn(lane));
+            mount
+        }
+
+        /// A turn ends with a wait for a request, if the lane shall wait.
+        fn turn(&mut self, lane: usize) {
+            self.mailboxes[lane].take_notified();
+            let order = &mut self.lanes[lane];
+            order.begin_turn(self.now);
+            order.set_waits(order.is_waiting());
+        }
+
+        /// The lane is woken for requests and takes them.
+        fn take(&mut self, lane: usize, awaited_count: usize) {
+            self.lanes[lane].set_waits(false);
+            self.lanes[lane].on_taken(awaited_count, self.now);
+        }
+
+        fn is_waiting(&self) -> Vec<bool> {
+            self.lanes.iter().map(LaneOrder::is_waiting).collect()
+        }
+
+        fn is_called(&mut self, lane: usize) -> bool {
+            self.mailboxes[lane].has_pending()
+        }
+
+        fn pass_look(&mut self, lane: usize) {
+            self.now = self.lanes[lane].look_at().unwrap();
+        }
+    }
+
+    /// The second lane takes a request while the first waits.
+    fn with_second_down(lane_count: u16) -> Mount {
+        let mut mount = Mount::of(lane_count);
+        mount.take(1, 1);
+        mount.turn(1);
+        mount
+    }
+
+    #[test]
+    fn a_lane_that_is_not_needed_goes_down_while_the_first_takes_turns() {
+        let mut mount = with_second_down(2);
+        assert_eq!(mount.is_waiting(), [true, false]);
+        for _ in 0..3 {
+            mount.take(0, 1);
+            mount.turn(0);
+            mount.pass_look(1);
+            mount.turn(1);
+            assert_eq!(mount.is_waiting(), [true, false], "the first lane took turns");
+        }
+    }
+
+    #[test]
+    fn nothing_happens_on_an_idle_mount_after_one_look() {
+        let mut mount = with_second_down(2);
+        mount.pass_look(1);
+        mount.turn(1);
+        assert_eq!(mount.is_waiting(), [true, true]);
+        assert_eq!(mount.lanes[1].look_at(), None, "it takes no further turn");
+    }
+
+    #[test]
+    fn a_lane_that_is_down_waits_when_the_first_is_stuck() {
+        let mut mount = with_second_down(2);
+        mount.take(0, 1);
+        mount.pass_look(1);
+        mount.turn(1);
+        assert_eq!(mount.is_waiting()[1], true, "the first lane took no turn");
+        mount.take(1, 1);
+        mount.turn(1);
+        assert_eq!(mount.is_waiting()[1], true, "the first lane does not wait");
+    }
+
+    #[test]
+    fn a_crowded_lane_calls_the_next_which_stays_while_it_is_needed() {
+        let mut mount = with_second_down(2);
+        for round in 1..=CROWDED_COUNT {
+            assert!(!mount.is_called(1), "not before round {round} of several requests");
+            mount.take(0, 2);
+        }
+        assert!(mount.is_called(1));
+        mount.turn(1);
+        assert_eq!(mount.is_waiting()[1], true);
+        for _ in 0..2 * SPARED_COUNT {
+            mount.take(1, 1);
+            mount.turn(1);
+            assert_eq!(mount.is_waiting()[1], true, "the first lane does not wait");
+        }
+        mount.turn(0);
+        for _ in 0..SPARED_COUNT {
+            assert_eq!(mount.is_waiting()[1], true);
+            mount.take(1, 1);
+            mount.turn(1);
+        }
+        assert_eq!(mount.is_waiting()[1], false, "the first lane waited all the time");
+    }
+
+    #[test]
+    fn turns_with_one_request_are_no_crowd() {
+        let mut mount = with_second_down(2);
+        for _ in 0..10 {
+            mount.take(0, 2);
+            mount.take(0, 1);
+        }
+        assert!(!mount.is_called(1));
+    }
+
+    #[test]
+    fn a_lane_without_memory_calls_the_next() {
+        let mut mount = with_second_down(2);
+        mount.lanes[0].set_starved(true);
+        assert!(mount.is_called(1));
+        mount.turn(1);
+        assert_eq!(mount.is_waiting()[1], true);
+    }
+
+    #[test]
+    fn a_third_lane_rests_on_an_idle_mount_until_both_before_it_are_busy() {
+        let mut mount = Mount::of(3);
+        mount.take(2, 1);
+        mount.turn(2);
+        mount.pass_look(2);
+        mount.turn(2);
+        assert_eq!((mount.is_waiting()[2], mount.lanes[2].look_at()), (false, None));
+        mount.take(0, 1);
+        assert!(!mount.is_called(2), "the second lane waits");
+        mount.take(1, 1);
+        assert!(mount.is_called(2));
+        mount.turn(2);
+        assert_eq!(mount.is_waiting()[2], true);
+    }
+
+    #[test]
+    fn every_lane_sees_the_end() {
+        let mut mount = with_second_down(3);
+        mount.lanes[0].end();
+        for lane in 0..3 {
+            assert!(mount.is_called(lane));
+            mount.turn(lane);
+        }
+        assert_eq!(mount.is_waiting(), [true, true, true]);
+    }
+}
