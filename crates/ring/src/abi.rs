@@ -3,6 +3,8 @@
 //! Everything behind `fuse_in_header` is decoded by the core. Sources: `include/uapi/linux/fuse.h`
 //! of Linux 6.14; sizes are asserted here.
 
+/// `FUSE_READ`.
+const OP_READ: u32 = 15;
 /// `FUSE_WRITE`.
 pub(crate) const OP_WRITE: u32 = 16;
 /// `FUSE_FORGET`.
@@ -71,6 +73,15 @@ impl InHeader {
     /// Whether a process usually waits for the answer.
     pub(crate) const fn is_awaited(self) -> bool {
         !self.is_unanswered() && !matches!(self.opcode, OP_RELEASE | OP_RELEASEDIR)
+    }
+}
+
+/// The length in a READ's `struct fuse_read_in`; 0 for other requests.
+pub(crate) fn read_bytes(header: InHeader, args: &[u8]) -> usize {
+    const SIZE_OFFSET: usize = 16;
+    match args.get(SIZE_OFFSET..).and_then(<[u8]>::first_chunk) {
+        Some(size) if header.opcode == OP_READ => u32::from_ne_bytes(*size) as usize,
+        Some(_) | None => 0,
     }
 }
 

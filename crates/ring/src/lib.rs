@@ -38,6 +38,7 @@ mod job;
 mod kernel;
 mod kernel_classic;
 mod kernel_queue;
+mod landings;
 mod lane_order;
 mod limits;
 mod listen;

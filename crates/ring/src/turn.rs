@@ -24,6 +24,7 @@ use crate::driver::{Completion, Driver, DriverKind, Kind, Op, Token, Wait};
 use crate::inspect::InspectQueue;
 use crate::io_context::IoContext;
 use crate::kernel::Kernel;
+use crate::landings::Landings;
 use crate::listen::Listener;
 use crate::lists::Lists;
 use crate::log::Log;
@@ -126,6 +127,7 @@ impl Ring {
         let mut io = IoContext {
             driver: Driver::new(config.driver, config.spin_us > 0)?,
             pool: Pool::new(config.limits.buffer_bytes_max),
+            landings: Landings::default(),
             lists: Lists::default(),
             sum_jobs: SumJobs::default(),
             arena: Arena::new(),

@@ -196,11 +196,11 @@ fn forward((driver, transport): Way) {
 
 /// Reads of a retained length return the retained bytes, also over loopback.
 fn keep((driver, transport): Way, before: Before) {
-    const LENGTHS: [usize; 2] = [4096, 1 << 20];
+    const LENGTHS: [usize; 4] = [4096, 1 << 17, 1 << 18, 1 << 20];
     let dir = tempdir();
     let options = MountOptions { source: "null".to_owned(), ..MountOptions::default() };
     let device = mount(dir.path(), &options).unwrap();
-    let channel = KernelChannel::share(device, transport, &[0], 1).unwrap().pop().unwrap();
+    let channel = KernelChannel::share(device, transport, &[0], 4).unwrap().pop().unwrap();
     let lane = std::thread::spawn(move || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut config = Config::new(LaneId(0));
@@ -228,6 +228,24 @@ fn keep((driver, transport): Way, before: Before) {
             "{length} bytes over {transport:?} on {driver:?} after {before:?}"
         );
     }
+    let path = dir.path().join(FILE_NAME);
+    let readers: Vec<_> = (0..2 * LENGTHS.len())
+        .map(|reader| {
+            let (path, length) = (path.clone(), LENGTHS[reader % LENGTHS.len()]);
+            std::thread::spawn(move || {
+                let file = File::open(path).unwrap();
+                let mut space = vec![0_u8; length + 4096];
+                let start = space.as_ptr().align_offset(4096);
+                for round in 0..20 {
+                    let back = &mut space[start..start + length];
+                    back.fill(0);
+                    file.read_exact_at(back, 0).unwrap();
+                    assert!(back == noise(7, length), "{length} bytes in round {round}");
+                }
+            })
+        })
+        .collect();
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
     drop(file);
     unmount(dir.path(), false).unwrap();
     std::mem::forget(mounted);
@@ -378,25 +396,34 @@ fn end_mount(mounted: Mounted<'_>, lanes: Vec<Lane>) {
     }
 }
 
-/// Lanes beside the one that serves a caller take one request each now and then, to see whether they
-/// are needed: one in the time between two looks, whose length is that of `lane_order`.
+/// A lane beside the one that serves a caller takes a request now and then, to see whether it is
+/// needed: at most one in the time between two looks, whose length is that of `lane_order`.
 fn one_caller_stays_with_one_lane(way: Way) {
     const STAT_COUNT: u64 = 1000;
     const LOOK_MS: u64 = 20;
-    const FIRST_COUNT: u64 = 20;
+    /// Until all lanes have started.
+    const FIRST_COUNT: u64 = 100;
     let dir = tempdir();
     let (lanes, counts, _ends) = mount_counted(dir.path(), way);
     let mounted = Mounted(dir.path());
     let path = dir.path().join(FILE_NAME);
+    let served = || counts.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    let (mut before, mut last_lane, mut change_count) = (served(), 0, 0);
     let began = Instant::now();
-    (0..STAT_COUNT).for_each(|_| assert!(fs::metadata(&path).unwrap().is_file()));
-    let looks = u64::try_from(began.elapsed().as_millis()).unwrap() / LOOK_MS;
-    let mut served: Vec<u64> = counts.iter().map(|count| count.load(Ordering::SeqCst)).collect();
-    served.sort_unstable();
-    let most = served.pop().unwrap();
-    let others: u64 = served.iter().sum();
-    println!("{way:?}: {most} requests at one lane, {others} at others, {looks} looks");
-    assert!(others <= FIRST_COUNT + looks * served.len() as u64, "{others} of {most}");
+    for _ in 0..STAT_COUNT {
+        assert!(fs::metadata(&path).unwrap().is_file());
+        let after = served();
+        for lane in 0..after.len() {
+            if after[lane] > before[lane] {
+                change_count += u64::from(lane != std::mem::replace(&mut last_lane, lane));
+            }
+        }
+        before = after;
+    }
+    let look_count = u64::try_from(began.elapsed().as_millis()).unwrap() / LOOK_MS;
+    println!("{way:?}: {before:?}, {change_count} changes of the lane, {look_count} looks");
+    let change_count_max = FIRST_COUNT + 2 * look_count * counts.len() as u64;
+    assert!(change_count <= change_count_max, "{change_count} changes, {look_count} looks");
     end_mount(mounted, lanes);
 }
 
