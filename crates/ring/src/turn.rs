@@ -318,8 +318,10 @@ impl Parts {
         let slept = self.submit_and_wait()?;
         self.io.check_replied_fault();
         self.io.now = self.clock.read();
-        if !slept && self.life != LaneState::New {
-            let turn_ns = self.io.now.mono.since_ns(began);
+        let turn_ns = self.io.now.mono.since_ns(began);
+        if slept {
+            self.spin.on_waited(turn_ns);
+        } else if self.life != LaneState::New {
             let counters = &mut self.io.counters;
             counters.turn_ns_max = counters.turn_ns_max.max(turn_ns);
         }
@@ -400,11 +402,15 @@ impl Parts {
         // Other parties start working on the submitted operations meanwhile.
         driver.enter(Wait::No)?;
         if driver.is_pending() {
+            self.spin.on_found();
             return Ok(Wait::No);
         }
         let found = driver.poll(round_count, || mailbox.has_pending());
         counters.spin_count += 1;
         counters.spin_hit_count += u64::from(found);
+        if found {
+            self.spin.on_found();
+        }
         Ok(if found { Wait::No } else { rest })
     }
 
