@@ -294,10 +294,10 @@ mod tests {
         mount.take(0, 1);
         mount.pass_look(1);
         mount.turn(1);
-        assert_eq!(mount.is_waiting()[1], true, "the first lane took no turn");
+        assert!(mount.is_waiting()[1], "the first lane took no turn");
         mount.take(1, 1);
         mount.turn(1);
-        assert_eq!(mount.is_waiting()[1], true, "the first lane does not wait");
+        assert!(mount.is_waiting()[1], "the first lane does not wait");
     }
 
     #[test]
@@ -309,19 +309,19 @@ mod tests {
         }
         assert!(mount.is_called(1));
         mount.turn(1);
-        assert_eq!(mount.is_waiting()[1], true);
+        assert!(mount.is_waiting()[1]);
         for _ in 0..2 * SPARED_COUNT {
             mount.take(1, 1);
             mount.turn(1);
-            assert_eq!(mount.is_waiting()[1], true, "the first lane does not wait");
+            assert!(mount.is_waiting()[1], "the first lane does not wait");
         }
         mount.turn(0);
         for _ in 0..SPARED_COUNT {
-            assert_eq!(mount.is_waiting()[1], true);
+            assert!(mount.is_waiting()[1]);
             mount.take(1, 1);
             mount.turn(1);
         }
-        assert_eq!(mount.is_waiting()[1], false, "the first lane waited all the time");
+        assert!(!mount.is_waiting()[1], "the first lane waited all the time");
     }
 
     #[test]
@@ -340,7 +340,7 @@ mod tests {
         mount.lanes[0].set_starved(true);
         assert!(mount.is_called(1));
         mount.turn(1);
-        assert_eq!(mount.is_waiting()[1], true);
+        assert!(mount.is_waiting()[1]);
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
         mount.take(1, 1);
         assert!(mount.is_called(2));
         mount.turn(2);
-        assert_eq!(mount.is_waiting()[2], true);
+        assert!(mount.is_waiting()[2]);
     }
 
     #[test]
