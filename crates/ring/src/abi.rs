@@ -50,6 +50,8 @@ pub(crate) struct InHeader {
     pub(crate) request_bytes: u32,
     pub(crate) opcode: u32,
     pub(crate) unique: u64,
+    /// Of the calling thread.
+    pub(crate) pid: u32,
 }
 
 impl InHeader {
@@ -57,8 +59,11 @@ impl InHeader {
     pub(crate) fn read(request: &[u8]) -> Option<Self> {
         let (header, _) = request.split_first_chunk::<IN_HEADER_BYTES>()?;
         let [a, b, c, d, e, f, g, h, unique @ ..] = header;
-        let (unique, _) = unique.split_first_chunk::<8>()?;
+        let (unique, rest) = unique.split_first_chunk::<8>()?;
+        // Behind the node and the ids of user and group.
+        let pid = rest.get(16..)?.first_chunk()?;
         Some(Self {
+            pid: u32::from_ne_bytes(*pid),
             request_bytes: u32::from_ne_bytes([*a, *b, *c, *d]),
             opcode: u32::from_ne_bytes([*e, *f, *g, *h]),
             unique: u64::from_ne_bytes(*unique),

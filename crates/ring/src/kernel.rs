@@ -86,7 +86,7 @@ impl KernelChannel {
             });
         }
         devices.insert(0, device);
-        let order = SharedOrder::new(lane_cores.len());
+        let order = SharedOrder::new(lane_cores);
         Ok(devices
             .into_iter()
             .enumerate()
@@ -167,7 +167,9 @@ impl Kernel {
             Transport::Uring => Some(Queues::new(device.try_clone()?, cores, queue_depth)),
         };
         let serves_device = lane == 0 || transport == Transport::Classic;
-        let order = LaneOrder::new(lane, order, mailbox.wakers());
+        let own = crate::pin::usable_cores()?;
+        let core = own.first().copied().filter(|_| own.len() == 1);
+        let order = LaneOrder::new(lane, core, order, mailbox.wakers());
         let classic = serves_device.then(|| Classic::new(device, order));
         Ok(Self { classic, queues, notifier, unsubmitted: false, ended: false, opened: false })
     }

@@ -9,6 +9,7 @@ use crate::abi::{
     IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_INIT, OP_WRITE, WRITE_IN_BYTES, out_header,
 };
 use crate::buffer::BUFFER_BYTES_MAX;
+use crate::caller;
 use crate::driver::{Kind, Op, Token};
 use crate::io_context::IoContext;
 use crate::kernel::{Answer, Life};
@@ -59,6 +60,8 @@ pub(crate) struct Classic {
     order: LaneOrder,
     /// Requests of this turn that a process waits for.
     awaited_count: usize,
+    /// The thread that made the last of them.
+    caller_pid: u32,
 }
 
 /// Whether a wake-up reads on after its first request. A read that finds nothing costs a system
@@ -108,6 +111,7 @@ impl Classic {
             more: [SecondReads::default(), SecondReads::default()],
             order,
             awaited_count: 0,
+            caller_pid: 0,
         }
     }
 
@@ -169,6 +173,11 @@ impl Classic {
         let life = self.read_some(io);
         if self.awaited_count > 0 {
             self.order.on_taken(self.awaited_count, io.now.mono);
+            if self.order.shall_locate()
+                && let Some(core) = caller::core(self.caller_pid, &mut io.counters.syscall_count)
+            {
+                self.order.on_located(core);
+            }
         }
         life
     }
@@ -222,7 +231,10 @@ impl Classic {
         let request = io.pool.bytes(buf, 0, request_bytes);
         let Some(header) = InHeader::read(request) else { return };
         io.counters.kernel_request_count += 1;
-        self.awaited_count += usize::from(header.is_awaited());
+        if header.is_awaited() {
+            self.awaited_count += 1;
+            self.caller_pid = header.pid;
+        }
         if header.is_unanswered() {
             let request = io.arena.put(request);
             io.events.push(Event::Kernel(KernelEvent::Request { slot: None, request, bulk: None }));

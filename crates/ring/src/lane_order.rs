@@ -8,7 +8,8 @@
 //!    ▲      called; lanes before it took no turns           │         │ called
 //!    └──────────────────────────────────────────────────────┴─────────┘
 //! ```
-//! The first lane always waits. The second waits as well, unless it saw that the first suffices: then
+//! The first lane always waits. It is that of the callers' core, because a wakeup on another core costs
+//! several times as much; where a caller runs is looked up now and then. The second waits as well, unless it saw that the first suffices: then
 //! it is down, and looks now and then whether the lanes before it take turns. Lanes behind rest
 //! when nothing happens, until one before them is busy. Invariants: when the lanes before are stuck
 //! or lack memory, the second lane waits at its next look at the latest; without requests no lane
@@ -17,7 +18,7 @@
 use crate::mailbox::Waker;
 use interface::Mono;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// Time between two looks of a lane that is down.
 const LOOK_MS: u64 = 20;
@@ -26,6 +27,12 @@ const CROWDED_COUNT: u32 = 3;
 /// Consecutive requests of a called lane while one before it waits, until it goes down.
 const SPARED_COUNT: u32 = 16;
 
+/// Turns with requests from one lookup of a caller's core to the next: at first, and at most.
+const LOCATE_COUNT_MIN: u32 = 4;
+const LOCATE_COUNT_MAX: u32 = 64;
+/// Consecutive lookups that find the core of the same lane, until it is the first.
+const LOCATED_COUNT: u32 = 3;
+
 const WAITING: u8 = 0;
 const DOWN: u8 = 1;
 const RESTING: u8 = 2;
@@ -33,11 +40,16 @@ const RESTING: u8 = 2;
 /// What the lanes of a mount know of each other.
 #[derive(Debug)]
 pub(crate) struct SharedOrder {
+    /// The lanes follow each other from this one on.
+    first: AtomicUsize,
     lanes: Box<[LaneSeen]>,
 }
 
 #[derive(Debug)]
 struct LaneSeen {
+    core: u16,
+    /// It runs on that core alone.
+    pinned: AtomicBool,
     state: AtomicU8,
     /// It waits for a request in the kernel, and has not seen one since.
     waits: AtomicBool,
@@ -49,15 +61,30 @@ struct LaneSeen {
 }
 
 impl SharedOrder {
-    pub(crate) fn new(lane_count: usize) -> Arc<Self> {
-        let seen = |_| LaneSeen {
+    /// Lane n belongs to core `lane_cores[n]`.
+    pub(crate) fn new(lane_cores: &[u16]) -> Arc<Self> {
+        let seen = |core: &u16| LaneSeen {
+            core: *core,
+            pinned: AtomicBool::new(false),
             state: AtomicU8::new(WAITING),
             waits: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             called: AtomicBool::new(false),
             turn_count: AtomicU64::new(0),
         };
-        Arc::new(Self { lanes: (0..lane_count).map(seen).collect() })
+        Arc::new(Self { first: AtomicUsize::new(0), lanes: lane_cores.iter().map(seen).collect() })
+    }
+
+    /// The lane's place: 0 is the first.
+    fn place(&self, lane: usize) -> usize {
+        let lane_count = self.lanes.len();
+        (lane + lane_count - self.first.load(Ordering::Relaxed)) % lane_count
+    }
+
+    /// The lane at a place.
+    fn at(&self, place: usize) -> (usize, &LaneSeen) {
+        let lane = (self.first.load(Ordering::Relaxed) + place) % self.lanes.len();
+        (lane, &self.lanes[lane])
     }
 }
 
@@ -79,12 +106,31 @@ pub(crate) struct LaneOrder {
     wakers: Vec<Waker>,
     state: State,
     crowded_count: u32,
+    locating: Locating,
+}
+
+/// When this lane looks up a caller's core next, and what it found.
+struct Locating {
+    turn_count: u32,
+    left_count: u32,
+    found: Option<usize>,
+    found_count: u32,
 }
 
 impl LaneOrder {
-    pub(crate) fn new(lane: usize, shared: Arc<SharedOrder>, wakers: Vec<Waker>) -> Self {
+    /// `core`: of the calling thread, if it is pinned to one.
+    pub(crate) fn new(
+        lane: usize,
+        core: Option<u16>,
+        shared: Arc<SharedOrder>,
+        wakers: Vec<Waker>,
+    ) -> Self {
         let state = State::Waiting { spare_count: 1 };
-        Self { lane, shared, wakers, state, crowded_count: 0 }
+        let seen = &shared.lanes[lane];
+        seen.pinned.store(core == Some(seen.core), Ordering::Relaxed);
+        let (turn_count, left_count) = (LOCATE_COUNT_MIN, LOCATE_COUNT_MIN);
+        let locating = Locating { turn_count, left_count, found: None, found_count: 0 };
+        Self { lane, shared, wakers, state, crowded_count: 0, locating }
     }
 
     /// A turn of the lane begins.
@@ -93,6 +139,9 @@ impl LaneOrder {
         own.turn_count.store(own.turn_count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if own.called.load(Ordering::Relaxed) && own.called.swap(false, Ordering::SeqCst) {
             self.enter(State::Waiting { spare_count: SPARED_COUNT });
+        }
+        if self.shared.place(self.lane) == 0 && !self.is_waiting() {
+            self.enter(State::Waiting { spare_count: 1 });
         }
         if let State::Down { look_at, seen_count } = self.state
             && now >= look_at
@@ -130,9 +179,9 @@ impl LaneOrder {
     /// The lane took requests, so many of them with a process that waits.
     pub(crate) fn on_taken(&mut self, awaited_count: usize, now: Mono) {
         self.crowded_count = if awaited_count > 1 { self.crowded_count + 1 } else { 0 };
-        let mut waiting = self.before().iter().map(|lane| lane.waits.load(Ordering::Relaxed));
+        let is_spared = self.before().any(|lane| lane.waits.load(Ordering::Relaxed));
         match self.state {
-            State::Waiting { spare_count } if waiting.any(|waits| waits) => {
+            State::Waiting { spare_count } if is_spared => {
                 let left_count = spare_count.saturating_sub(1);
                 self.state = State::Waiting { spare_count: left_count };
                 if left_count == 0 {
@@ -143,7 +192,7 @@ impl LaneOrder {
                 self.crowded_count = 0;
                 self.call(&[DOWN, RESTING]);
             }
-            State::Waiting { .. } if self.lane > 0 => self.call(&[RESTING]),
+            State::Waiting { .. } if self.shared.place(self.lane) > 0 => self.call(&[RESTING]),
             State::Waiting { .. } | State::Down { .. } | State::Resting => {}
         }
     }
@@ -156,12 +205,40 @@ impl LaneOrder {
         }
     }
 
-    fn before(&self) -> &[LaneSeen] {
-        &self.shared.lanes[..self.lane]
+    /// Whether to look up the core of the caller of a request of this turn.
+    pub(crate) fn shall_locate(&mut self) -> bool {
+        let Locating { turn_count, left_count, .. } = &mut self.locating;
+        *left_count -= 1;
+        if *left_count > 0 || self.shared.lanes.len() < 2 {
+            *left_count = (*left_count).max(1);
+            return false;
+        }
+        *turn_count = (2 * *turn_count).min(LOCATE_COUNT_MAX);
+        *left_count = *turn_count;
+        true
+    }
+
+    /// A caller is on this core.
+    pub(crate) fn on_located(&mut self, core: u16) {
+        let is_there = |lane: &LaneSeen| lane.core == core && lane.pinned.load(Ordering::Relaxed);
+        let found = self.shared.lanes.iter().position(is_there);
+        let Locating { found: before, found_count, turn_count, .. } = &mut self.locating;
+        *found_count = if *before == found { *found_count + 1 } else { 1 };
+        *before = found;
+        let Some(lane) = found.filter(|_| *found_count >= LOCATED_COUNT) else { return };
+        if self.shared.first.swap(lane, Ordering::SeqCst) != lane {
+            *turn_count = LOCATE_COUNT_MIN;
+            self.shared.lanes[lane].called.store(true, Ordering::SeqCst);
+            self.wakers[lane].wake();
+        }
+    }
+
+    fn before(&self) -> impl Iterator<Item = &LaneSeen> {
+        (0..self.shared.place(self.lane)).map(|place| self.shared.at(place).1)
     }
 
     fn before_count(&self) -> u64 {
-        self.before().iter().map(|lane| lane.turn_count.load(Ordering::Relaxed)).sum()
+        self.before().map(|lane| lane.turn_count.load(Ordering::Relaxed)).sum()
     }
 
     fn go_down(&mut self, now: Mono) {
@@ -170,12 +247,11 @@ impl LaneOrder {
     }
 
     fn look(&mut self, now: Mono, seen_count: u64) {
-        let mut starved = self.before().iter().map(|lane| lane.starved.load(Ordering::SeqCst));
-        let mut waiting = self.before().iter().map(|lane| lane.waits.load(Ordering::Relaxed));
-        let (all_starved, all_wait) = (starved.all(|starved| starved), waiting.all(|waits| waits));
+        let all_starved = self.before().all(|lane| lane.starved.load(Ordering::SeqCst));
+        let all_wait = self.before().all(|lane| lane.waits.load(Ordering::Relaxed));
         if self.before_count() != seen_count && !all_starved {
             self.go_down(now);
-        } else if self.lane > 1 && all_wait {
+        } else if self.shared.place(self.lane) > 1 && all_wait {
             self.enter(State::Resting);
         } else {
             self.enter(State::Waiting { spare_count: 1 });
@@ -194,8 +270,8 @@ impl LaneOrder {
 
     /// Lets the first lane behind this one wait that is in one of these states.
     fn call(&self, states: &[u8]) {
-        let behind = self.lane + 1..self.shared.lanes.len();
-        let mut lanes = behind.map(|lane| (lane, &self.shared.lanes[lane]));
+        let behind = self.shared.place(self.lane) + 1..self.shared.lanes.len();
+        let mut lanes = behind.map(|place| self.shared.at(place));
         let called = lanes.find(|(_, lane)| states.contains(&lane.state.load(Ordering::SeqCst)));
         if let Some((lane, seen)) = called
             && !seen.called.swap(true, Ordering::SeqCst)
@@ -221,9 +297,10 @@ mod tests {
     impl Mount {
         fn of(lane_count: u16) -> Self {
             let mailboxes = Mesh::mailboxes(lane_count).unwrap();
-            let shared = SharedOrder::new(mailboxes.len());
+            let cores: Vec<u16> = (0..lane_count).collect();
+            let shared = SharedOrder::new(&cores);
             let order = |(lane, mailbox): (usize, &Mailbox)| {
-                LaneOrder::new(lane, Arc::clone(&shared), mailbox.wakers())
+                LaneOrder::new(lane, Some(cores[lane]), Arc::clone(&shared), mailbox.wakers())
             };
             let lanes: Vec<_> = mailboxes.iter().enumerate().map(order).collect();
             let mut mount = Self { lanes, mailboxes, now: Mono(1) };
@@ -357,6 +434,38 @@ mod tests {
         assert!(mount.is_called(2));
         mount.turn(2);
         assert!(mount.is_waiting()[2]);
+    }
+
+    #[test]
+    fn the_lane_of_the_callers_core_becomes_the_first() {
+        let mut mount = with_second_down(2);
+        for core in [1, 1, 0, 1, 1] {
+            mount.lanes[0].on_located(core);
+            assert!(!mount.is_called(1), "callers are on both cores");
+        }
+        mount.lanes[0].on_located(1);
+        assert!(mount.is_called(1));
+        mount.turn(1);
+        assert!(mount.is_waiting()[1]);
+        mount.take(0, 1);
+        mount.turn(0);
+        assert_eq!(mount.is_waiting(), [false, true], "the former first lane is not needed");
+        mount.take(0, 1);
+        mount.turn(1);
+        mount.turn(0);
+        assert_eq!(mount.is_waiting(), [false, true]);
+        mount.lanes[1].on_located(7);
+        assert_eq!(mount.lanes[0].shared.place(1), 0, "no lane is on that core");
+    }
+
+    #[test]
+    fn callers_are_located_less_and_less_often() {
+        let mut mount = Mount::of(2);
+        let order = &mut mount.lanes[0];
+        let located: Vec<usize> = (1..300).filter(|_| order.shall_locate()).collect();
+        assert_eq!(located, [4, 12, 28, 60, 124, 188, 252]);
+        let alone = &mut Mount::of(1).lanes[0];
+        assert!((0..300).all(|_| !alone.shall_locate()), "there is no other lane");
     }
 
     #[test]
