@@ -75,6 +75,14 @@ impl InHeader {
         matches!(self.opcode, OP_FORGET | OP_BATCH_FORGET | OP_INTERRUPT)
     }
 
+    /// Whether the request is a close that no process waits for, and that releases no locks.
+    pub(crate) fn is_plain_close(self, request: &[u8]) -> bool {
+        /// Of `release_flags` in `struct fuse_release_in`.
+        const FLAGS_OFFSET: usize = IN_HEADER_BYTES + 12;
+        let flags = request.get(FLAGS_OFFSET..FLAGS_OFFSET + 4);
+        matches!(self.opcode, OP_RELEASE | OP_RELEASEDIR) && flags == Some(&[0; 4])
+    }
+
     /// Whether a process usually waits for the answer.
     pub(crate) const fn is_awaited(self) -> bool {
         !self.is_unanswered() && !matches!(self.opcode, OP_RELEASE | OP_RELEASEDIR)

@@ -30,6 +30,17 @@ const PAUSE_COUNT_MAX: u32 = 63;
 /// The largest reply that is copied for the driver to write: a copy of more costs more than a call.
 const COPIED_BYTES_MAX: usize = 8 * 1024;
 
+/// How long a close may wait for the next request: the process that has closed a file usually makes
+/// one at once, and both leave together.
+const HELD_MS_MAX: u64 = 1;
+
+/// A close that waits.
+struct Held {
+    slot: u32,
+    request: Vec<u8>,
+    until: Mono,
+}
+
 struct Slot {
     unique: u64,
     is_init: bool,
@@ -58,6 +69,7 @@ pub(crate) struct Classic {
     /// After a first request that no process waits for, and after one that a process waits for.
     more: [SecondReads; 2],
     order: LaneOrder,
+    held: Option<Held>,
     /// Requests of this turn that a process waits for.
     awaited_count: usize,
     /// The thread that made the last of them.
@@ -110,14 +122,16 @@ impl Classic {
             spare: Vec::new(),
             more: [SecondReads::default(), SecondReads::default()],
             order,
+            held: None,
             awaited_count: 0,
             caller_pid: 0,
         }
     }
 
     /// When the lane wants a turn though nothing happened.
-    pub(crate) const fn deadline(&self) -> Option<Mono> {
-        self.order.look_at()
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        let held_until = self.held.as_ref().map(|held| held.until);
+        [self.order.look_at(), held_until].into_iter().flatten().min()
     }
 
     /// Begins a turn: waits for a request, unless the lane shall not or has more to read.
@@ -171,6 +185,10 @@ impl Classic {
     pub(crate) fn read(&mut self, io: &mut IoContext) -> Life {
         self.awaited_count = 0;
         let life = self.read_some(io);
+        let is_due = self.held.as_ref().is_some_and(|held| io.now.mono >= held.until);
+        if is_due || life == Life::Over {
+            self.pass_held(io);
+        }
         if self.awaited_count > 0 {
             self.order.on_taken(self.awaited_count, io.now.mono);
             if self.order.shall_locate()
@@ -235,6 +253,8 @@ impl Classic {
             self.awaited_count += 1;
             self.caller_pid = header.pid;
         }
+        self.pass_held(io);
+        let request = io.pool.bytes(buf, 0, request_bytes);
         if header.is_unanswered() {
             let request = io.arena.put(request);
             io.events.push(Event::Kernel(KernelEvent::Request { slot: None, request, bulk: None }));
@@ -248,6 +268,13 @@ impl Classic {
             let (start, bulk_bytes) = (u32_of(args_bytes), u32_of(data.len()));
             Bulk { buf, start, bulk_bytes, crc32c: None, mac: NO_MAC }
         });
+        if header.is_plain_close(request) {
+            let (unique, request) = (header.unique, request.to_vec());
+            let slot = u32_of(self.slots.insert(Slot { unique, is_init: false, buf: None }));
+            let until = io.now.mono.after_ms(HELD_MS_MAX);
+            self.held = Some(Held { slot, request, until });
+            return;
+        }
         let request = io.arena.put(&request[..small_bytes]);
         let retained = if has_data { self.buf.take() } else { None };
         let slot = u32_of(self.slots.insert(Slot {
@@ -260,6 +287,14 @@ impl Classic {
             request,
             bulk,
         }));
+    }
+
+    /// Passes the close that waits to the core.
+    fn pass_held(&mut self, io: &mut IoContext) {
+        if let Some(Held { slot, request, .. }) = self.held.take() {
+            let (slot, request) = (Some(KernelSlot(slot)), io.arena.put(&request));
+            io.events.push(Event::Kernel(KernelEvent::Request { slot, request, bulk: None }));
+        }
     }
 
     /// Writes a reply.

@@ -501,6 +501,55 @@ fn a_blocked_lane_holds_no_requests(way: Way) {
     end_mount(mounted, lanes);
 }
 
+/// A null file system that records the opcodes of its requests, by turn.
+struct Recorded {
+    null: NullFs,
+    turns: Arc<Mutex<Vec<Vec<u32>>>>,
+}
+
+impl Core for Recorded {
+    fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        if let Event::Kernel(KernelEvent::Request { request, .. }) = &event {
+            let opcode = turn.arena.get(*request)[4..8].try_into().unwrap();
+            self.turns.lock().unwrap().last_mut().unwrap().push(u32::from_ne_bytes(opcode));
+        }
+        self.null.apply(turn, event);
+    }
+    fn settle(&mut self, _turn: &mut Turn<'_>) {
+        self.turns.lock().unwrap().push(Vec::new());
+    }
+}
+
+/// A close is passed with the next request, and by itself when none follows.
+fn closes_wait_for_the_next_request(way: Way) {
+    const OPEN_COUNT: usize = 200;
+    const OP_RELEASE: u32 = 18;
+    let dir = tempdir();
+    let turns = Arc::new(Mutex::new(vec![Vec::new()]));
+    let lanes = mount_lanes(dir.path(), way, |_| {
+        let turns = Arc::clone(&turns);
+        move |_: &mut Config| Recorded { null: NullFs::new(Before::Nothing, false, None), turns }
+    });
+    let mounted = Mounted(dir.path());
+    let path = dir.path().join(FILE_NAME);
+    (0..OPEN_COUNT).for_each(|_| drop(File::open(&path).unwrap()));
+    let release_count = || {
+        let turns = turns.lock().unwrap();
+        turns.iter().flatten().filter(|opcode| **opcode == OP_RELEASE).count()
+    };
+    // The last one, too.
+    while release_count() < OPEN_COUNT {
+        std::thread::yield_now();
+    }
+    end_mount(mounted, lanes);
+    assert_eq!(release_count(), OPEN_COUNT);
+    let turns = turns.lock().unwrap();
+    let with_next = |turn: &&Vec<u32>| turn.first() == Some(&OP_RELEASE) && turn.len() > 1;
+    let with_next_count = turns.iter().filter(with_next).count();
+    println!("{way:?}: {with_next_count} of {OPEN_COUNT} closes were passed with the next request");
+    assert!(with_next_count > 0);
+}
+
 /// Whether io_uring is available; reports it if not.
 fn has_io_uring(test: &str) -> bool {
     let found = DriverChoice::Only(DriverKind::IoUring).find();
@@ -546,6 +595,11 @@ fn over_dev_fuse_one_caller_stays_with_one_lane() {
 #[test]
 fn over_dev_fuse_the_lane_of_the_callers_core_serves() {
     on_both_drivers("the lane of a caller's core", the_lane_of_the_callers_core_serves);
+}
+
+#[test]
+fn over_dev_fuse_a_close_waits_for_the_next_request() {
+    on_both_drivers("closes that wait", closes_wait_for_the_next_request);
 }
 
 #[test]
