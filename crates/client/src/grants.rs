@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 use interface::Mono;
-use wire::{Grants, LeaseNo, Op, RecallNo, lease_flag};
+use wire::{Attr, Grants, LeaseNo, Op, RecallNo, lease_flag};
 
 /// One grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,13 +14,15 @@ pub(crate) struct OneGrant {
 }
 
 /// What the replies to a job's requests have granted.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct JobGrants {
     pub(crate) attributes: Option<OneGrant>,
     pub(crate) name: Option<OneGrant>,
     pub(crate) new_name: Option<OneGrant>,
     pub(crate) contents: Option<OneGrant>,
     pub(crate) entries: Option<OneGrant>,
+    /// Attributes of further inodes.
+    pub(crate) further: Vec<(Attr, OneGrant)>,
 }
 
 /// A link's leases.

@@ -20,7 +20,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
-    Grants, Header, InodeNo, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError, Recall,
+    Attr, Grants, Header, InodeNo, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError, Recall,
     RecallAck, RecallNo, Rule, Status, Wire as _, Writer, request_flag,
 };
 
@@ -29,7 +29,10 @@ use wire::{
 pub struct Granted {
     /// The attributes of the answer's inode.
     pub attributes: Option<Mono>,
-    /// The call's name: what it names, or that it does not exist.
+    /// The number of that grant. Attributes of an inode that came under a lower number are older.
+    pub attributes_no: LeaseNo,
+    /// The call's name: what it names, or that it does not exist, also because the call has removed
+    /// it.
     pub name: Option<Mono>,
     /// The new name of a rename.
     pub new_name: Option<Mono>,
@@ -37,6 +40,20 @@ pub struct Granted {
     pub contents: Option<Mono>,
     /// The entries of a listing that say so.
     pub entries: Option<Mono>,
+}
+
+/// Attributes of an inode that the answer itself does not have: of the directory of a name that the
+/// call has changed, of an inode with another number of names or other extended attributes, of a
+/// directory that was listed. They are as the call has left them. The export's root has
+/// [`InodeNo::ROOT`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GrantedAttributes {
+    /// The attributes.
+    pub attr: Attr,
+    /// Until when the frontend may answer from them.
+    pub until: Mono,
+    /// The number of the grant. Attributes of the inode that came under a lower number are older.
+    pub lease_no: LeaseNo,
 }
 
 /// A recall, for its acknowledgement.
@@ -67,6 +84,8 @@ pub(crate) struct Leases {
     asks: bool,
     recalls: VecDeque<(RecallId, Vec<RecalledKey>)>,
     drop_wanted: bool,
+    /// What was granted with the last answer besides.
+    further: Vec<GrantedAttributes>,
 }
 
 impl Leases {
@@ -93,6 +112,7 @@ impl Client {
         now: Mono,
     ) -> Option<(CallId, Result<Answer, Status>, Granted)> {
         let (call, result, grants) = self.jobs.take_answer()?;
+        let root = self.identity.root();
         let ignores_recalled = self.config.rules.hold(Rule::LeaseLateGrant);
         let judged = |grant: Option<OneGrant>| {
             let grant = grant.filter(|grant| grant.until > now)?;
@@ -102,8 +122,10 @@ impl Client {
                 && (grant.lease_no > link.leases.recalled_no || !ignores_recalled);
             holds.then_some(grant.until)
         };
+        let attributes_no = grants.attributes.map_or(LeaseNo(0), |grant| grant.lease_no);
         let granted = Granted {
             attributes: judged(grants.attributes),
+            attributes_no,
             name: judged(grants.name),
             new_name: judged(grants.new_name),
             contents: judged(grants.contents),
@@ -112,7 +134,20 @@ impl Client {
         if let (Ok(Answer::Opened { handle, .. }), Some(_)) = (&result, granted.contents) {
             self.handles.set_opened_by(*handle, |by| by.contents = grants.contents);
         }
+        let further = grants.further.iter().filter_map(|(attr, grant)| {
+            let inode = if Some(attr.inode) == root { InodeNo::ROOT } else { attr.inode };
+            let (attr, lease_no) = (Attr { inode, ..*attr }, grant.lease_no);
+            Some(GrantedAttributes { attr, until: judged(Some(*grant))?, lease_no })
+        });
+        let further = further.collect();
+        self.leases.further = further;
         Some((call, result, granted))
+    }
+
+    /// What may be cached besides of the answer that [`Self::next_granted_answer`] returned last.
+    #[must_use]
+    pub fn granted_further(&self) -> &[GrantedAttributes] {
+        &self.leases.further
     }
 
     /// The next recall: the frontend drops these from all caches, and then calls
@@ -163,7 +198,7 @@ impl Client {
         &mut self,
         link_index: usize,
         exchange_id: usize,
-        lease: Option<LeaseGrant>,
+        (lease, further): (Option<LeaseGrant>, Vec<Attr>),
     ) {
         let Some(lease) = lease.filter(|_| self.leases.asks) else { return };
         let Some(exchange) = self.requests.get(exchange_id) else { return };
@@ -177,6 +212,7 @@ impl Client {
         let grant = OneGrant { link_index, conn_epoch, lease_no, until };
         if let Some(job) = self.jobs.get_mut(job_id) {
             job.grants.add(op, lease.granted, grant);
+            job.grants.further.extend(further.into_iter().map(|attr| (attr, grant)));
         }
     }
 

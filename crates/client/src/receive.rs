@@ -12,9 +12,9 @@ use crate::session::RECOVERY;
 use alloc::vec::Vec;
 use interface::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
-    Bytes, Challenge, CommitNotification, Created, DecodeError, FrameKind, Grant, HEADER_BYTES,
-    Header, LeaseGrant, Map, Op, ProtocolError, Refusal, Replay, Reply, ReplyParts, Route, Rule,
-    Status, Transno, Welcome, Wire, Writer, reply_flag,
+    Attr, Bytes, Challenge, CommitNotification, Created, DecodeError, FrameKind, Grant,
+    HEADER_BYTES, Header, LeaseGrant, Map, Op, ProtocolError, Refusal, Replay, Reply, ReplyParts,
+    Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
 };
 
 /// The most redirects of a request from lane to lane before it fails.
@@ -42,6 +42,8 @@ struct Parts {
     /// The encoded [`wire::Replay`], if the change may still be lost.
     replay: Option<Vec<u8>>,
     lease: Option<LeaseGrant>,
+    /// Attributes of further inodes, granted as well.
+    further: Vec<Attr>,
 }
 
 impl Client {
@@ -124,7 +126,7 @@ impl Client {
         if !due || exchange.op != reply.op || exchange.slot != reply.slot {
             return Err(ProtocolError::Sequence);
         }
-        let Parts { body, replay, lease } = part(turn.arena, reply, span)?;
+        let Parts { body, replay, lease, further } = part(turn.arena, reply, span)?;
         let wanted = self.jobs.get(exchange.job_id).is_some_and(|job| job.call.is_some());
         let body = claim_bulk(exchange, wanted, body, bulk)?;
         let goes_to = self.servers.link_beside(link_index, reply.lane_hint);
@@ -134,7 +136,7 @@ impl Client {
         let is_stale = reply.status == Status::StaleMap;
         let newer = is_stale.then(|| message::<Map>(turn.arena.get(span))).transpose()?;
         self.give_credit(link_index, reply);
-        self.on_granted(link_index, exchange_id, lease);
+        self.on_granted(link_index, exchange_id, (lease, further));
         // An error with a transaction number was executed, but its record could not be written.
         if reply.status == Status::Ok && reply.transno > Transno(0) {
             self.remember(turn, (exchange_id, session_index), reply, (body, replay));
@@ -430,24 +432,26 @@ fn claim_bulk(
 
 /// Splits the body of a reply into message, lease and token.
 fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, ProtocolError> {
-    let ReplyParts { message, lease, token } = ReplyParts::split(reply, arena.get(span))?;
+    let parts = ReplyParts::split(reply, arena.get(span))?;
+    let further = parts.further_attributes()?;
+    let ReplyParts { message, lease, token, .. } = parts;
     if reply.status != Status::Ok {
         // A failed request has changed nothing.
         return if token.is_some() {
             Err(ProtocolError::Malformed)
         } else {
-            Ok(Parts { body: None, replay: None, lease })
+            Ok(Parts { body: None, replay: None, lease, further })
         };
     }
     let span = span.part(0, message.len()).ok_or(ProtocolError::Malformed)?;
     let body = Some(Body::decode(reply.op, message, span)?);
-    let Some(token) = token else { return Ok(Parts { body, replay: None, lease }) };
+    let Some(token) = token else { return Ok(Parts { body, replay: None, lease, further }) };
     if reply.transno == Transno(0) {
         return Err(ProtocolError::Malformed);
     }
     // The token is signed with the message alone.
     let replay = Replay { reply: Bytes(message), token: Bytes(token) }.to_bytes();
-    Ok(Parts { body, replay: Some(replay), lease })
+    Ok(Parts { body, replay: Some(replay), lease, further })
 }
 
 fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {

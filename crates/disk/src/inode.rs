@@ -130,13 +130,19 @@ impl InodeRow {
         }
     }
 
+    const fn attr_flags(&self) -> u32 {
+        let size = if self.size_at_data { attr_flag::SIZE_AT_DATA } else { 0 };
+        let is_empty = matches!(self.kind, FileKind::Directory) && self.entry_count == 0;
+        size | if is_empty { attr_flag::EMPTY } else { 0 }
+    }
+
     /// The attributes as a message.
     #[must_use]
     pub const fn attr(&self) -> Attr {
         Attr {
             inode: self.inode,
             kind: self.kind,
-            flags: if self.size_at_data { attr_flag::SIZE_AT_DATA } else { 0 },
+            flags: self.attr_flags(),
             mode: self.mode,
             nlink: self.nlink,
             uid: self.uid,

@@ -229,6 +229,7 @@ impl Lane {
             let status = effect.status;
             self.defer_reply(received, (status, body.clone()), dependency);
         } else {
+            let lease = lease.as_ref();
             let response = Response { lease, ..Response::plain(effect.status, &body) };
             self.send_reply(turn, received.conn, &RequestHeader::from(request), &response);
         }
@@ -495,6 +496,7 @@ impl Lane {
             self.hold(SlotId { shard, session, slot: number }, dependency);
         } else {
             slot.state = State::Done(done);
+            let lease = lease.as_ref();
             let response = Response { lease, ..Response::plain(status, &body) };
             self.send(turn, received.conn, &RequestHeader::from(request), &response);
         }
@@ -529,6 +531,7 @@ impl Lane {
             self.hold(slot_id, dependency);
             State::Deferred(target, done, token.clone())
         } else {
+            let lease = lease.as_ref();
             let slot_reply = SlotReply { target, done: &done, flags: 0, lease, token: &token };
             self.answer_slot(turn, &slot_id, (xid, op), &slot_reply);
             State::Done(done)

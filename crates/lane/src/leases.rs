@@ -18,6 +18,7 @@ mod table;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+pub(crate) use grant::ReplyLease;
 use hashbrown::HashMap;
 use heat::Heat;
 use interface::{Mono, Seed};

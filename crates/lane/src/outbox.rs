@@ -42,7 +42,12 @@ impl Lane {
         };
         let token = Some(response.token).filter(|token| !token.is_empty());
         self.stats.reply_gating.token_count += u64::from(token.is_some());
-        let parts = ReplyParts { message: response.body, lease: response.lease, token };
+        let parts = ReplyParts {
+            message: response.body,
+            lease: response.lease.map(|lease| lease.grant),
+            further: response.lease.map_or(&[], |lease| &lease.further),
+            token,
+        };
         let head = Header::Reply(Reply {
             op: header.op,
             lane_hint,
@@ -87,7 +92,8 @@ impl Lane {
         };
         assert!(durable || !token.is_empty(), "what may be lost is given to the client");
         let token = if durable { &[][..] } else { &token };
-        let slot_reply = SlotReply { target, done: &done, flags: reply_flag::GATED, lease, token };
+        let (flags, lease) = (reply_flag::GATED, lease.as_ref());
+        let slot_reply = SlotReply { target, done: &done, flags, lease, token };
         self.answer_slot(turn, slot_id, (xid, op), &slot_reply);
         if let Some(slot) = self.sessions.slot(slot_id) {
             slot.state = State::Done(done);

@@ -1,10 +1,11 @@
 //! Replies before they are encoded.
 
+use crate::leases::ReplyLease;
 use crate::request_header::RequestHeader;
 use crate::session::{Done, Target};
 use alloc::vec::Vec;
 use interface::{Bulk, ConnId};
-use wire::{LeaseGrant, Status, Transno};
+use wire::{Status, Transno};
 
 /// The contents of a reply.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +16,7 @@ pub(crate) struct Response<'a> {
     pub(crate) flags: u16,
     pub(crate) body: &'a [u8],
     /// What is granted.
-    pub(crate) lease: Option<LeaseGrant>,
+    pub(crate) lease: Option<&'a ReplyLease>,
     /// Redo token; may be empty.
     pub(crate) token: &'a [u8],
     pub(crate) bulk: Option<Bulk>,
@@ -28,7 +29,7 @@ pub(crate) struct SlotReply<'a> {
     pub(crate) done: &'a Done,
     pub(crate) flags: u16,
     /// What is granted.
-    pub(crate) lease: Option<LeaseGrant>,
+    pub(crate) lease: Option<&'a ReplyLease>,
     /// Redo token; may be empty.
     pub(crate) token: &'a [u8],
 }

@@ -26,6 +26,11 @@ impl Scratch {
         &self.reply
     }
 
+    /// The changes.
+    pub(crate) fn changes(&self) -> &[u8] {
+        &self.changes
+    }
+
     /// The size of the outcome.
     pub(crate) const fn outcome_bytes(&self) -> usize {
         self.changes.len() + self.reply.len()

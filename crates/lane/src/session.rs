@@ -8,10 +8,11 @@
 
 use crate::acknowledgements::BatchNo;
 use crate::keys::KeyNo;
+use crate::leases::ReplyLease;
 use alloc::vec::Vec;
 use disk::SessionRow;
 use interface::{ConnId, Mono, Party};
-use wire::{InodeNo, LeaseGrant, Op, ProtocolError, SessionId, ShardId, Status, Transno, Xid};
+use wire::{InodeNo, Op, ProtocolError, SessionId, ShardId, Status, Transno, Xid};
 
 /// Names a session at a shard.
 pub(crate) type Key = (ShardId, SessionId);
@@ -91,7 +92,7 @@ pub(crate) struct Slot {
     /// The batch with its record, 0 without.
     pub(crate) batch_no: BatchNo,
     /// What its deferred reply grants.
-    pub(crate) lease: Option<LeaseGrant>,
+    pub(crate) lease: Option<ReplyLease>,
 }
 
 /// What to do with a request.

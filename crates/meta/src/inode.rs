@@ -1,11 +1,13 @@
 //! An inode in memory, with its parts.
 
 use crate::directory::Directory;
-use crate::xattr;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use disk::InodeRow;
 use wire::{Attr, FileKind, attr_flag};
+
+/// The name of the extended attribute with the capabilities of an executable file.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 /// An inode with its parts.
 #[derive(Debug)]
@@ -19,12 +21,12 @@ impl Inode {
     /// Its attributes as a message.
     pub(crate) fn attr(&self) -> Attr {
         let attr = self.row.attr();
-        Attr { flags: attr.flags | self.xattr_flags(), ..attr }
+        Attr { flags: attr.flags | self.flags(), ..attr }
     }
 
-    /// The flags of its attributes that follow from its extended ones.
-    pub(crate) fn xattr_flags(&self) -> u32 {
-        let capable = self.xattrs.contains_key(xattr::CAPABILITY);
+    /// The flags of its attributes that do not follow from its row.
+    pub(crate) fn flags(&self) -> u32 {
+        let capable = self.xattrs.contains_key(CAPABILITY);
         let capability = if capable { attr_flag::CAPABILITY } else { 0 };
         let any = if self.xattrs.is_empty() { 0 } else { attr_flag::XATTRS };
         capability | any

@@ -4,13 +4,14 @@
 
 use crate::decoded::decoded;
 use crate::directory::Target;
+use crate::inode::Inode;
 use crate::multi_shard::Requirement;
 use crate::needs::Needs;
 use crate::ops;
 use crate::shard::{MetaRequest, Shard};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use wire::{Changes, ClientUuid, InodeNo, Name, Op, Reader};
+use wire::{Attr, Changes, ClientUuid, InodeNo, Name, Op, Reader};
 
 /// What a lease is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -125,6 +126,27 @@ impl Shard {
         let Some(needs) = needs_of(op, body) else { return [None; 2] };
         let mut names = needs.entries().map(|(dir, name)| self.leasable_name(dir, name));
         [names.next().flatten(), names.next().flatten()]
+    }
+
+    /// The directories of the names that a request changes, each once, if a client may cache their
+    /// attributes.
+    #[must_use]
+    pub fn leasable_directories(
+        &self,
+        (op, body): (Op, &[u8]),
+        client: ClientUuid,
+    ) -> [Option<InodeNo>; 2] {
+        let Some(needs) = needs_of(op, body) else { return [None; 2] };
+        let mut dirs = needs.entries().map(|(dir, _)| dir);
+        let (first, second) = (dirs.next(), dirs.next());
+        [first, second.filter(|_| second != first)]
+            .map(|dir| dir.filter(|dir| self.is_leasable(*dir, client)))
+    }
+
+    /// The attributes of an inode of this shard.
+    #[must_use]
+    pub fn attributes(&self, inode: InodeNo) -> Option<Attr> {
+        self.state.inode(inode).map(Inode::attr)
     }
 
     /// The key of a name, unless a transaction over several shards is about to change it.

@@ -205,7 +205,7 @@ impl<'s> Txn<'s> {
     pub(crate) fn attr_of(&self, row: &InodeRow) -> Attr {
         let known = self.state.inode(row.inode).filter(|_| self.is_here(row.inode));
         let attr = row.attr();
-        Attr { flags: attr.flags | known.map_or(attr_flag::XATTRS, Inode::xattr_flags), ..attr }
+        Attr { flags: attr.flags | known.map_or(attr_flag::XATTRS, Inode::flags), ..attr }
     }
 
     /// Records that a client of a limited export found an inode by name in a directory.

@@ -11,6 +11,7 @@
 
 use crate::acl::{self, Acl};
 use crate::credentials::{Credentials, Permissions, STICKY};
+pub(crate) use crate::inode::CAPABILITY;
 use crate::inode::Inode;
 use wire::{FileKind, Status, XATTR_NAME_BYTES_MAX};
 
@@ -18,9 +19,6 @@ use wire::{FileKind, Status, XATTR_NAME_BYTES_MAX};
 pub const TOTAL_BYTES_MAX: usize = 144 * 1024;
 /// Most bytes of a list of names, each ended by NUL, as on Linux.
 pub const LIST_BYTES_MAX: usize = 65_536;
-
-/// The capabilities of an executable file.
-pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 const USER: &[u8] = b"user.";
 const TRUSTED: &[u8] = b"trusted.";

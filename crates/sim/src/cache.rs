@@ -7,10 +7,10 @@
 
 use crate::reply::ReplyBytes;
 use crate::work::{CallRecord, CallSpec, CallState, NameNo, name_bytes};
-use client::{Granted, RecalledKey};
+use client::{Granted, GrantedAttributes, RecalledKey};
 use interface::Mono;
-use std::collections::BTreeMap;
-use wire::{Attr, InodeNo, Status};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::{Attr, InodeNo, LeaseNo, Status};
 
 /// What a cached entry is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,6 +29,26 @@ pub(crate) struct Cached<T> {
     /// When its call was answered.
     pub(crate) since_ns: u64,
     /// By the client's clock.
+    until: Mono,
+    /// What comes under a lower number is older.
+    lease_no: LeaseNo,
+}
+
+/// What an answer says that may be cached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer<'a> {
+    pub(crate) granted: &'a Granted,
+    pub(crate) further: &'a [GrantedAttributes],
+    pub(crate) found: &'a ReplyBytes,
+    pub(crate) now: Mono,
+}
+
+/// All names of a directory. They are known since it had none, as long as the lease of its
+/// attributes is held without interruption.
+#[derive(Clone, Debug)]
+struct AllNames {
+    names: BTreeSet<NameNo>,
+    since_ns: u64,
     until: Mono,
 }
 
@@ -62,6 +82,7 @@ pub(crate) struct KernelCache {
     attributes: BTreeMap<InodeNo, Cached<Attr>>,
     names: BTreeMap<(InodeNo, NameNo), Cached<Option<InodeNo>>>,
     contents: BTreeMap<InodeNo, Cached<Vec<Page>>>,
+    all_names: BTreeMap<InodeNo, AllNames>,
     own: BTreeMap<CacheKey, Own>,
 }
 
@@ -111,12 +132,8 @@ impl KernelCache {
     }
 
     /// A call of this client is answered: caches what is granted.
-    pub(crate) fn end(
-        &mut self,
-        call: &CallRecord,
-        now_ns: u64,
-        (granted, found): (&Granted, &ReplyBytes),
-    ) {
+    pub(crate) fn end(&mut self, call: &CallRecord, now_ns: u64, offer: Offer<'_>) {
+        let Offer { granted, further, found, now } = offer;
         let changed = changed_by(&call.spec);
         for key in &changed {
             self.own.entry(*key).or_default().in_flight_count -= 1;
@@ -130,21 +147,35 @@ impl KernelCache {
             may(own, CacheKey::Attributes(inode)) && may(own, CacheKey::AllAttributes)
         };
         let attr = call.result().and_then(|result| result.attr);
-        if let (Some(attr), Some(until)) = (attr, granted.attributes)
-            && has_attributes(&self.own, attr.inode)
-        {
-            let cached = Cached { value: attr, since_ns: now_ns, until };
-            self.attributes.insert(attr.inode, cached);
+        self.change_all_names(call);
+        let shown = attr.zip(granted.attributes).map(|(attr, until)| {
+            let lease_no = granted.attributes_no;
+            GrantedAttributes { attr, until, lease_no }
+        });
+        for granted in shown.into_iter().chain(further.iter().copied()) {
+            let GrantedAttributes { attr, until, lease_no } = granted;
+            // No change of its names overlaps with the call that says that there are none.
+            let is_alone =
+                self.own.range(names_in(attr.inode)).all(|(key, _)| may(&self.own, *key));
+            self.hold_all_names((&attr, is_alone), (now_ns, now), until);
+            let known = self.attributes.get(&attr.inode).filter(|known| now < known.until);
+            let is_newer = known.is_none_or(|known| known.lease_no < lease_no);
+            if is_newer && has_attributes(&self.own, attr.inode) {
+                let cached = Cached { value: attr, since_ns: now_ns, until, lease_no };
+                self.attributes.insert(attr.inode, cached);
+            }
         }
         for (key, value, until) in named(call, granted) {
             if may(&self.own, CacheKey::Name(key.0, key.1)) {
-                self.names.insert(key, Cached { value, since_ns: now_ns, until });
+                let lease_no = LeaseNo(0);
+                self.names.insert(key, Cached { value, since_ns: now_ns, until, lease_no });
             }
         }
         if let (CallSpec::Open { inode, .. }, Some(until)) = (call.spec, granted.contents)
             && may(&self.own, CacheKey::Contents(inode))
         {
-            self.contents.insert(inode, Cached { value: Vec::new(), since_ns: now_ns, until });
+            let (value, lease_no) = (Vec::new(), LeaseNo(0));
+            self.contents.insert(inode, Cached { value, since_ns: now_ns, until, lease_no });
         }
         if let (CallSpec::Read { inode, .. }, Some(_)) = (call.spec, call.result())
             && may(&self.own, CacheKey::Contents(inode))
@@ -155,6 +186,53 @@ impl KernelCache {
         }
         for key in changed {
             self.own.entry(key).or_default().ended_ns = now_ns;
+        }
+    }
+
+    /// An answer has granted a directory's attributes: all of its names are known, if it has none,
+    /// and known for longer, if they were.
+    fn hold_all_names(
+        &mut self,
+        (attr, is_alone): (&Attr, bool),
+        (now_ns, now): (u64, Mono),
+        until: Mono,
+    ) {
+        if let Some(all) = self.all_names.get_mut(&attr.inode).filter(|all| now < all.until) {
+            all.until = all.until.max(until);
+        } else if attr.is_empty_directory() && is_alone {
+            let all = AllNames { names: BTreeSet::new(), since_ns: now_ns, until };
+            self.all_names.insert(attr.inode, all);
+        }
+    }
+
+    /// A call of this client has changed names, or may have.
+    fn change_all_names(&mut self, call: &CallRecord) {
+        let names = changed_by(&call.spec).into_iter().filter_map(|key| match key {
+            CacheKey::Name(parent, name) => Some((parent, name)),
+            _ => None,
+        });
+        let names: Vec<_> = names.collect();
+        if call.result().is_none() {
+            for (parent, _) in names.into_iter().filter(|_| call.may_have_happened()) {
+                self.all_names.remove(&parent);
+            }
+            return;
+        }
+        let mut set = |(parent, name): (InodeNo, NameNo), exists: bool| {
+            let Some(all) = self.all_names.get_mut(&parent) else { return };
+            if exists {
+                all.names.insert(name);
+            } else {
+                all.names.remove(&name);
+            }
+        };
+        match call.spec {
+            CallSpec::Unlink { parent, name } | CallSpec::Rmdir { parent, name } => {
+                set((parent, name), false);
+            }
+            // With two names of one inode it leaves both.
+            CallSpec::Rename { to, .. } => set(to, true),
+            _ => names.into_iter().for_each(|key| set(key, true)),
         }
     }
 
@@ -182,7 +260,18 @@ impl KernelCache {
         key: (InodeNo, NameNo),
         now: Mono,
     ) -> Option<Cached<Option<InodeNo>>> {
-        self.names.get(&key).filter(|cached| now < cached.until).cloned()
+        let known = self.names.get(&key).filter(|cached| now < cached.until).cloned();
+        known.or_else(|| self.absent_name(key, now))
+    }
+
+    /// A name that does not exist, because all names of its directory are known.
+    fn absent_name(&self, key: (InodeNo, NameNo), now: Mono) -> Option<Cached<Option<InodeNo>>> {
+        let all = self.all_names.get(&key.0).filter(|all| now < all.until)?;
+        let own = self.own.get(&CacheKey::Name(key.0, key.1));
+        let is_changing = own.is_some_and(|own| own.in_flight_count > 0);
+        let AllNames { since_ns, until, .. } = *all;
+        let absent = Cached { value: None, since_ns, until, lease_no: LeaseNo(0) };
+        (!is_changing && !all.names.contains(&key.1)).then_some(absent)
     }
 
     fn attributes_of(&self, inode: InodeNo, now: Mono) -> Option<Attr> {
@@ -199,7 +288,10 @@ impl KernelCache {
     pub(crate) fn recall(&mut self, keys: &[RecalledKey]) {
         for key in keys {
             match key {
-                RecalledKey::Attributes(inode) => self.drop_key(CacheKey::Attributes(*inode)),
+                RecalledKey::Attributes(inode) => {
+                    self.drop_key(CacheKey::Attributes(*inode));
+                    self.all_names.remove(inode);
+                }
                 RecalledKey::Contents(inode) => self.drop_key(CacheKey::Contents(*inode)),
                 RecalledKey::Name(dir, bytes) => {
                     self.names.retain(|(parent, name), _| {
@@ -216,6 +308,7 @@ impl KernelCache {
         self.attributes.clear();
         self.names.clear();
         self.contents.clear();
+        self.all_names.clear();
     }
 
     fn drop_key(&mut self, key: CacheKey) {
@@ -226,6 +319,11 @@ impl KernelCache {
             CacheKey::Contents(inode) => drop(self.contents.remove(&inode)),
         }
     }
+}
+
+/// The keys of all names in a directory.
+const fn names_in(dir: InodeNo) -> core::ops::RangeInclusive<CacheKey> {
+    CacheKey::Name(dir, NameNo::MIN)..=CacheKey::Name(dir, NameNo::MAX)
 }
 
 /// The names of which a call's answer says what they name.
@@ -245,6 +343,11 @@ fn named(call: &CallRecord, granted: &Granted) -> Vec<((InodeNo, NameNo), Option
             Some(until),
         ) => {
             found.flatten().map(|inode| ((parent, name), Some(inode), until)).into_iter().collect()
+        }
+        (CallSpec::Unlink { parent, name } | CallSpec::Rmdir { parent, name }, Some(until))
+            if found.is_some() =>
+        {
+            vec![((parent, name), None, until)]
         }
         (CallSpec::Rename { from, to, .. }, Some(until)) if from != to && found.is_some() => {
             vec![(from, None, until)]

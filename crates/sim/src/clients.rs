@@ -2,7 +2,7 @@
 
 use crate::audit::LossyRead;
 use crate::bytes::{FileChange, Found, TimedChange, explain_all, uncertain};
-use crate::cache::KernelCache;
+use crate::cache::{KernelCache, Offer};
 use crate::due::{CLOCK_RATE, Due, Place};
 use crate::net::{End, SentFrame};
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
@@ -194,8 +194,11 @@ impl Simulation {
                 let reply_bytes = take_reply_bytes(&result, &turn, &mut sim_lane.state);
                 let mut call = self.calls[narrow(id.0) - 1].clone();
                 call.ended = ended_with(&result);
-                cache.end(&call, now_ns, (&granted, &reply_bytes));
-                if let (Ok(Answer::Opened { handle, .. }), Some(_)) = (&result, granted.contents) {
+                let keeps = granted.contents.is_some();
+                let (granted, further) = (&granted, sim_lane.core.granted_further());
+                let offer = Offer { granted, further, found: &reply_bytes, now: now.mono };
+                cache.end(&call, now_ns, offer);
+                if let (Ok(Answer::Opened { handle, .. }), true) = (&result, keeps) {
                     sim_lane.core.keep(*handle);
                 }
                 answers.push((id, result, reply_bytes));

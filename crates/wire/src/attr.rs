@@ -182,6 +182,8 @@ pub mod attr_flag {
     /// It has extended attributes, access control lists included, or may have some. Without this
     /// flag it has none: no name has a value, and the list of names is empty.
     pub const XATTRS: u32 = 8;
+    /// A directory without entries: no name in it exists.
+    pub const EMPTY: u32 = 16;
 }
 
 /// The privileges that running a file grants.
@@ -251,6 +253,9 @@ pub struct Attr {
 }
 
 impl Attr {
+    /// Encoded bytes.
+    pub const WIRE_BYTES: usize = 121;
+
     /// Whether a file's size is at its data shard and not valid here.
     #[must_use]
     pub const fn is_size_at_data(&self) -> bool {
@@ -278,6 +283,12 @@ impl Attr {
     #[must_use]
     pub const fn has_no_xattrs(&self) -> bool {
         self.flags & (attr_flag::XATTRS | attr_flag::ELSEWHERE) == 0
+    }
+
+    /// Whether it is certainly a directory without entries.
+    #[must_use]
+    pub const fn is_empty_directory(&self) -> bool {
+        matches!(self.kind, FileKind::Directory) && self.flags & attr_flag::EMPTY != 0
     }
 
     /// The privileges that running the file grants.
@@ -320,12 +331,9 @@ impl Attr {
     }
 }
 
-/// Bytes of encoded attributes.
-const ATTR_BYTES: usize = 121;
-
 impl Wire<'_> for Attr {
     fn encode(&self, to: &mut Writer<'_>) {
-        let mut fields = Fixed::<ATTR_BYTES>::new();
+        let mut fields = Fixed::<{ Self::WIRE_BYTES }>::new();
         fields.put(self.inode.0.to_le_bytes());
         fields.put([self.kind as u8]);
         fields.put(self.flags.to_le_bytes());
@@ -346,7 +354,7 @@ impl Wire<'_> for Attr {
         fields.append(to);
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let fields: [u8; ATTR_BYTES] = from.array()?;
+        let fields: [u8; Self::WIRE_BYTES] = from.array()?;
         let from = &mut Reader::new(&fields);
         Ok(Self {
             inode: from.read()?,

@@ -9,7 +9,8 @@ use crate::{InodeNo, LeaseNo, Name, ProtocolError, RecallNo};
 pub mod lease_flag {
     /// The attributes of the reply's inode.
     pub const ATTRIBUTES: u8 = 1;
-    /// The request's name: what it names, or that it does not exist. Of a rename the old name.
+    /// The request's name: what it names, or that it does not exist, also because the request has
+    /// removed it. Of a rename the old name.
     pub const NAME: u8 = 2;
     /// The contents of the opened file, to read them.
     pub const CONTENTS: u8 = 4;
@@ -19,7 +20,7 @@ pub mod lease_flag {
     pub const ALL: u8 = ATTRIBUTES | NAME | CONTENTS | NEW_NAME;
 }
 
-/// What a reply grants: the suffix of a reply with [`crate::reply_flag::LEASES`].
+/// What a reply grants: the end of the suffix of a reply with [`crate::reply_flag::LEASES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseGrant {
     /// The number of the grant.
@@ -28,11 +29,15 @@ pub struct LeaseGrant {
     pub term_ms: u32,
     /// What is granted, see [`lease_flag`]. The entries of a [`crate::Listing`] say for themselves.
     pub granted: u8,
+    /// The attributes of so many further inodes are granted, and precede this.
+    pub further_count: u8,
 }
 
 impl LeaseGrant {
     /// Encoded bytes.
-    pub const WIRE_BYTES: usize = 8 + 4 + 1;
+    pub const WIRE_BYTES: usize = 8 + 4 + 1 + 1;
+    /// Most further inodes: two directories, and two inodes with a changed number of names.
+    pub const FURTHER_COUNT_MAX: u8 = 4;
 }
 
 impl Wire<'_> for LeaseGrant {
@@ -40,13 +45,15 @@ impl Wire<'_> for LeaseGrant {
         to.write(&self.lease_no);
         to.write(&self.term_ms);
         to.write(&self.granted);
+        to.write(&self.further_count);
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (lease_no, term_ms, granted) = (from.read()?, from.read()?, from.read()?);
-        if granted & !lease_flag::ALL != 0 {
+        let (lease_no, term_ms) = (from.read()?, from.read()?);
+        let (granted, further_count) = (from.read()?, from.read()?);
+        if granted & !lease_flag::ALL != 0 || further_count > Self::FURTHER_COUNT_MAX {
             return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
         }
-        Ok(Self { lease_no, term_ms, granted })
+        Ok(Self { lease_no, term_ms, granted, further_count })
     }
 }
 

@@ -142,7 +142,8 @@ pub enum ReplyBody {
     Inspected,
 }
 
-/// The leases that a reply may grant to a client that asks for them.
+/// The leases that a reply may grant to a client that asks for them. What changes names grants the
+/// attributes of their directories as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Grants {
     /// None.
@@ -151,11 +152,16 @@ pub enum Grants {
     Attributes,
     /// The name, also that it does not exist, and the attributes of what it names.
     Name,
-    /// Both names.
+    /// The name, which does not exist any more, and the attributes of the inode that it named.
+    RemovedName,
+    /// Both names, and the attributes of the inodes that they named.
     BothNames,
+    /// The attributes of the inode, which the reply's message does not show.
+    Inode,
     /// The attributes and, of a file opened only for reading, the contents.
     Contents,
-    /// Names and attributes of entries that are listed with attributes.
+    /// The attributes of the directory; names and attributes of entries that are listed with
+    /// attributes.
     Entries,
 }
 
@@ -389,9 +395,15 @@ metadata_operations: Metadata {
     /// An additional name for a file.
     Link = 7, link (several), [inode, parent], MAKE { grants: Grants::Name };
     /// Remove a name of an inode other than a directory.
-    Unlink = 8, unlink (several), [parent], CHANGE { reply: ReplyBody::Empty };
+    Unlink = 8, unlink (several), [parent], CHANGE {
+        reply: ReplyBody::Empty,
+        grants: Grants::RemovedName
+    };
     /// Remove an empty directory.
-    Rmdir = 9, rmdir (several), [parent], CHANGE { reply: ReplyBody::Empty };
+    Rmdir = 9, rmdir (several), [parent], CHANGE {
+        reply: ReplyBody::Empty,
+        grants: Grants::RemovedName
+    };
     /// Move a name, over an existing one if need be.
     Rename = 10, rename (several), [parent, new_parent], MAKE {
         reply: ReplyBody::Renamed,
@@ -424,11 +436,14 @@ metadata_operations: Metadata {
     /// The value of an extended attribute.
     Getxattr = 17, getxattr, [inode], LOOK { reply: ReplyBody::Value };
     /// Set an extended attribute.
-    Setxattr = 18, setxattr, [inode], MAKE { reply: ReplyBody::Empty };
+    Setxattr = 18, setxattr, [inode], MAKE { reply: ReplyBody::Empty, grants: Grants::Inode };
     /// The names of the extended attributes.
     Listxattr = 19, listxattr, [inode], LOOK { reply: ReplyBody::Value };
     /// Remove an extended attribute.
-    Removexattr = 20, removexattr, [inode], CHANGE { reply: ReplyBody::Empty };
+    Removexattr = 20, removexattr, [inode], CHANGE {
+        reply: ReplyBody::Empty,
+        grants: Grants::Inode
+    };
     /// A new regular file without a name, open.
     Tmpfile = 22, tmpfile, [parent], MAKE { reply: ReplyBody::Created, opens: true };
     /// A new fifo, socket or device.

@@ -1,11 +1,13 @@
 //! The body of a reply: a message, what is granted with it, and a redo token.
 //!
 //! ```text
-//! message | lease, with reply_flag::LEASES | token and 4 token_bytes, with reply_flag::TOKEN
+//! message | further attributes, lease | token, 4 token_bytes
+//!           with reply_flag::LEASES     with reply_flag::TOKEN
 //! ```
 
 use crate::codec::{DecodeError, Wire, Writer};
-use crate::{LeaseGrant, ProtocolError, Reply, reply_flag};
+use crate::{Attr, LeaseGrant, ProtocolError, Reply, reply_flag};
+use alloc::vec::Vec;
 
 /// The parts of a reply's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +16,8 @@ pub struct ReplyParts<'a> {
     pub message: &'a [u8],
     /// What is granted.
     pub lease: Option<LeaseGrant>,
+    /// Attributes of further inodes, granted as well: [`LeaseGrant::further_count`] of them.
+    pub further: &'a [u8],
     /// The redo token, if the change is not durable yet.
     pub token: Option<&'a [u8]>,
 }
@@ -34,24 +38,37 @@ impl<'a> ReplyParts<'a> {
             (rest, Some(token))
         };
         if reply.flags & reply_flag::LEASES == 0 {
-            return Ok(Self { message: rest, lease: None, token });
+            return Ok(Self { message: rest, lease: None, further: &[], token });
         }
         if reply.flags & reply_flag::FROM_SLOT != 0 {
             return Err(ProtocolError::Malformed);
         }
         let message_bytes = rest.len().checked_sub(LeaseGrant::WIRE_BYTES);
-        let (message, lease) = rest.split_at(message_bytes.ok_or(ProtocolError::Malformed)?);
+        let (rest, lease) = rest.split_at(message_bytes.ok_or(ProtocolError::Malformed)?);
         let lease = LeaseGrant::decode_all(lease).map_err(|error| match error {
             DecodeError::ProtocolError(protocol_error) => protocol_error,
             DecodeError::Status(_) => ProtocolError::Malformed,
         })?;
-        Ok(Self { message, lease: Some(lease), token })
+        let further_bytes = usize::from(lease.further_count) * Attr::WIRE_BYTES;
+        let message_bytes = rest.len().checked_sub(further_bytes);
+        let (message, further) = rest.split_at(message_bytes.ok_or(ProtocolError::Malformed)?);
+        Ok(Self { message, lease: Some(lease), further, token })
+    }
+
+    /// The attributes of further inodes.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Malformed`] when they are invalid.
+    pub fn further_attributes(&self) -> Result<Vec<Attr>, ProtocolError> {
+        let attrs = self.further.chunks_exact(Attr::WIRE_BYTES).map(Attr::decode_all);
+        attrs.collect::<Result<_, _>>().map_err(|_| ProtocolError::Malformed)
     }
 
     /// Appends the parts, for [`ReplyParts::split`].
     pub fn put(&self, to: &mut Writer<'_>) {
         to.put(self.message);
         if let Some(lease) = &self.lease {
+            to.put(self.further);
             to.write(lease);
         }
         if let Some(token) = self.token {

@@ -363,7 +363,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
 
 fn lease() -> LeaseGrant {
     let granted = lease_flag::ATTRIBUTES | lease_flag::NAME;
-    LeaseGrant { lease_no: LeaseNo(0x1_0000_005f), term_ms: 10_000, granted }
+    LeaseGrant { lease_no: LeaseNo(0x1_0000_005f), term_ms: 10_000, granted, further_count: 2 }
 }
 
 /// Keys of every kind.
@@ -502,7 +502,8 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let ack = RecallAck { recall_nos: List::new(0, &[]), dropped_until: LeaseNo(98) };
     frame("recall ack", Header::RecallAck, None, &ack.to_bytes());
     let attr = Entry { attr: ATTR }.to_bytes();
-    let parts = ReplyParts { message: &attr, lease: Some(lease()), token: Some(b"token") };
+    let (lease, further) = (Some(lease()), &[&attr[..], &attr[..]].concat());
+    let parts = ReplyParts { message: &attr, lease, further, token: Some(b"token") };
     let leased = Reply { flags: parts.flags(), status: Status::Ok, ..reply_head() };
     let mut body = Vec::new();
     parts.put(&mut Writer::new(&mut body));

@@ -4,7 +4,12 @@
 use wire::*;
 
 fn lease(granted: u8) -> LeaseGrant {
-    LeaseGrant { lease_no: LeaseNo(0x0102_0304_0506_0708), term_ms: 10_000, granted }
+    let lease_no = LeaseNo(0x0102_0304_0506_0708);
+    LeaseGrant { lease_no, term_ms: 10_000, granted, further_count: 0 }
+}
+
+fn attr(number: u64) -> Attr {
+    Attr { flags: 0, version: Transno(number), ..Attr::elsewhere(InodeNo(number), FileKind::Fifo) }
 }
 
 fn body_of(parts: &ReplyParts<'_>) -> Vec<u8> {
@@ -22,11 +27,18 @@ fn a_reply_splits_into_the_parts_it_was_made_of() {
         rng.fill(&mut token);
         let message = &message[..rng.usize(..=40)];
         let token = &token[..rng.usize(..=40)];
-        let lease = rng.bool().then(|| lease(rng.u8(..=lease_flag::ALL)));
-        let parts = ReplyParts { message, lease, token: rng.bool().then_some(token) };
+        let further_count = rng.u8(..=LeaseGrant::FURTHER_COUNT_MAX);
+        let attrs: Vec<Attr> = (0..further_count).map(|_| attr(rng.u64(..))).collect();
+        let further = attrs.iter().flat_map(Wire::to_bytes).collect::<Vec<_>>();
+        let lease =
+            rng.bool().then(|| LeaseGrant { further_count, ..lease(rng.u8(..=lease_flag::ALL)) });
+        let further = if lease.is_some() { &further[..] } else { &[] };
+        let parts = ReplyParts { message, lease, further, token: rng.bool().then_some(token) };
         let reply = Reply { flags: parts.flags(), ..Reply::of(Op::Lookup) };
         let body = body_of(&parts);
         assert_eq!(ReplyParts::split(&reply, &body), Ok(parts));
+        let shown = if lease.is_some() { attrs } else { Vec::new() };
+        assert_eq!(parts.further_attributes(), Ok(shown));
         let suffix_bytes = body.len() - message.len();
         if suffix_bytes > 0 {
             let short = &body[body.len() - rng.usize(..suffix_bytes)..];
@@ -37,15 +49,34 @@ fn a_reply_splits_into_the_parts_it_was_made_of() {
 
 #[test]
 fn a_lease_with_unknown_bits_or_from_a_slot_is_refused() {
-    let parts = ReplyParts { message: b"m", lease: Some(lease(lease_flag::NAME)), token: None };
+    let lease = Some(lease(lease_flag::NAME));
+    let parts = ReplyParts { message: b"m", lease, further: &[], token: None };
     let mut body = body_of(&parts);
     let reply = Reply { flags: reply_flag::LEASES, ..Reply::of(Op::Lookup) };
     assert_eq!(ReplyParts::split(&reply, &body), Ok(parts));
     let from_slot = Reply { flags: reply_flag::LEASES | reply_flag::FROM_SLOT, ..reply };
     assert_eq!(ReplyParts::split(&from_slot, &body), Err(ProtocolError::Malformed));
     assert_eq!(ReplyParts::split(&reply, &body[..12]), Err(ProtocolError::Malformed));
-    *body.last_mut().unwrap() = lease_flag::ALL + 1;
+    let last = body.len() - 1;
+    for further_count in [1, LeaseGrant::FURTHER_COUNT_MAX + 1] {
+        body[last] = further_count;
+        assert_eq!(ReplyParts::split(&reply, &body), Err(ProtocolError::Malformed));
+    }
+    body[last] = 0;
+    body[last - 1] = lease_flag::ALL + 1;
     assert_eq!(ReplyParts::split(&reply, &body), Err(ProtocolError::Malformed));
+}
+
+#[test]
+fn further_attributes_that_are_none_are_refused() {
+    let mut further = attr(7).to_bytes();
+    further[8] = 0; // No kind.
+    let lease = Some(LeaseGrant { further_count: 1, ..lease(0) });
+    let parts = ReplyParts { message: b"m", lease, further: &further, token: None };
+    let body = body_of(&parts);
+    let reply = Reply { flags: reply_flag::LEASES, ..Reply::of(Op::Unlink) };
+    let split = ReplyParts::split(&reply, &body).unwrap();
+    assert_eq!(split.further_attributes(), Err(ProtocolError::Malformed));
 }
 
 #[test]

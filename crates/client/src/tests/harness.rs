@@ -41,6 +41,8 @@ pub(super) struct Harness {
     pub(super) read_count: usize,
     /// What was granted with each answer.
     pub(super) granted: Vec<Granted>,
+    /// What was granted besides with the last one.
+    pub(super) further: Vec<crate::GrantedAttributes>,
     pub(super) recalls: Vec<(RecallId, Vec<RecalledKey>)>,
     /// How often everything had to be dropped.
     pub(super) drop_count: usize,
@@ -95,6 +97,7 @@ impl Harness {
             secrets: None,
             read_count: 0,
             granted: Vec::new(),
+            further: Vec::new(),
             recalls: Vec::new(),
             drop_count: 0,
         }
@@ -186,8 +189,10 @@ impl Harness {
         let token = token_of(transno);
         // Whatever is granted is no part of what is replayed.
         let (lease_no, term_ms) = (wire::LeaseNo(transno), 10_000);
-        let lease = LeaseGrant { lease_no, term_ms, granted: wire::lease_flag::ATTRIBUTES };
-        let parts = ReplyParts { message: body, lease: Some(lease), token: Some(&token) };
+        let granted = wire::lease_flag::ATTRIBUTES;
+        let lease = LeaseGrant { lease_no, term_ms, granted, further_count: 0 };
+        let parts =
+            ReplyParts { message: body, lease: Some(lease), further: &[], token: Some(&token) };
         let (transno, flags) = (Transno(transno), parts.flags());
         let reply = Reply { transno, flags, ..self.reply(request) };
         let mut tokened = Vec::new();
@@ -258,6 +263,7 @@ impl Harness {
         self.client.settle(&mut turn);
         while let Some((call, result, granted)) = self.client.next_granted_answer(now.mono) {
             self.granted.push(granted);
+            self.further = self.client.granted_further().to_vec();
             let span = match result {
                 Ok(Answer::Target(span) | Answer::Listing(span) | Answer::Value(span)) => span,
                 _ => Span::default(),

@@ -2,14 +2,14 @@
 
 use super::harness::{Harness, ReceivedRequest, config};
 use super::{CALLER, FILE, attr};
-use crate::{Answer, Call, Client, Granted, RecalledKey};
+use crate::{Answer, Call, Client, Granted, GrantedAttributes, RecalledKey};
 use alloc::vec;
 use alloc::vec::Vec;
 use interface::Mono;
 use wire::{
     Contents, Entry, Getattr, Glimpse, Glimpsed, Header, InodeNo, LeaseGrant, LeaseKey, LeaseNo,
-    List, Lookup, Name, Op, Recall, RecallNo, Reply, ReplyParts, Status, Wire, Writer, attr_flag,
-    lease_flag, request_flag,
+    List, Lookup, Name, Op, Recall, RecallNo, Reply, ReplyParts, Status, Unlink, Wire, Writer,
+    attr_flag, lease_flag, request_flag,
 };
 
 const GETATTR: Call<'static> = Call::Getattr(Getattr { inode: FILE });
@@ -17,8 +17,12 @@ const TERM_MS: u32 = 10_000;
 /// A directory of the same shard.
 const PARENT: InodeNo = InodeNo((2 << 48) | 5);
 
+fn a() -> Name<'static> {
+    Name::new(b"a").unwrap()
+}
+
 fn lookup() -> Call<'static> {
-    Call::Lookup(Lookup { caller: CALLER, parent: PARENT, name: Name::new(b"a").unwrap() })
+    Call::Lookup(Lookup { caller: CALLER, parent: PARENT, name: a() })
 }
 
 fn harness() -> Harness {
@@ -29,6 +33,11 @@ fn harness() -> Harness {
 
 fn ms(ms: u64) -> Option<Mono> {
     Some(Mono(ms * 1_000_000))
+}
+
+fn attributes(until: Option<Mono>, lease_no: u64) -> Granted {
+    let attributes_no = LeaseNo(lease_no);
+    Granted { attributes: until, attributes_no, ..Granted::default() }
 }
 
 impl Harness {
@@ -46,8 +55,8 @@ impl Harness {
     ) {
         assert_ne!(request.head.flags & request_flag::LEASES, 0, "the client asks for leases");
         let lease_no = LeaseNo(lease_no);
-        let lease = Some(LeaseGrant { lease_no, term_ms: TERM_MS, granted });
-        let parts = ReplyParts { message, lease, token: None };
+        let lease = LeaseGrant { lease_no, term_ms: TERM_MS, granted, further_count: 0 };
+        let parts = ReplyParts { message, lease: Some(lease), further: &[], token: None };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let reply = Reply { status, flags: parts.flags(), ..self.reply(request) };
@@ -101,13 +110,13 @@ fn a_lease_counts_from_the_first_sending_less_a_tenth() {
     harness.wait_ms(500);
     let entry = Entry { attr: attr(FILE, 0) }.to_bytes();
     harness.grant(&request, &entry, 1, lease_flag::ATTRIBUTES);
-    assert_eq!(harness.granted(), Granted { attributes: ms(10_000), ..Granted::default() });
+    assert_eq!(harness.granted(), attributes(ms(10_000), 1));
 
     harness.call(2, GETATTR);
     let request = harness.take();
     harness.wait_ms(9_000);
     harness.grant(&request, &entry, 2, lease_flag::ATTRIBUTES);
-    assert_eq!(harness.granted(), Granted::default(), "it has expired on the way");
+    assert_eq!(harness.granted(), attributes(None, 2), "it has expired on the way");
 }
 
 #[test]
@@ -138,7 +147,7 @@ fn what_was_recalled_while_its_plan_went_on_is_not_granted() {
         let contents = Contents { size_bytes: 9, allocated_bytes: 512, write_time: None };
         harness.answer(&glimpse, &Glimpsed { contents }.to_bytes());
         let until = ms(10_000).filter(|_| !recalled);
-        let granted = Granted { name: until, attributes: until, ..Granted::default() };
+        let granted = Granted { name: until, ..attributes(until, 7) };
         assert_eq!(harness.granted(), granted);
     }
 }
@@ -150,9 +159,35 @@ fn a_grant_that_arrives_after_its_recall_is_ignored_and_later_ones_are_not() {
     assert!(harness.granted().attributes.is_some());
     harness.recall(&first, (3, 9), LeaseKey::Contents(FILE));
     harness.getattr(9);
-    assert_eq!(harness.granted(), Granted::default());
+    assert_eq!(harness.granted(), attributes(None, 9));
     harness.getattr(10);
     assert!(harness.granted().attributes.is_some());
+}
+
+#[test]
+fn attributes_of_further_inodes_are_granted_like_all_others() {
+    for recalled in [false, true] {
+        let mut harness = harness();
+        harness.call(1, Call::Unlink(Unlink { caller: CALLER, parent: PARENT, name: a() }));
+        let request = harness.take();
+        assert_ne!(request.head.flags & request_flag::LEASES, 0);
+        let dir = attr(PARENT, 0);
+        let (lease_no, granted) = (LeaseNo(7), lease_flag::NAME);
+        let lease = LeaseGrant { lease_no, term_ms: TERM_MS, granted, further_count: 1 };
+        let further = &dir.to_bytes();
+        let parts = ReplyParts { message: &[], lease: Some(lease), further, token: None };
+        let mut body = Vec::new();
+        parts.put(&mut Writer::new(&mut body));
+        let reply = Reply { flags: parts.flags(), ..harness.reply(&request) };
+        if recalled {
+            harness.recall(&request, (1, 7), LeaseKey::Contents(FILE));
+        }
+        harness.send(request.conn, reply, &body, None);
+        let until = ms(10_000).filter(|_| !recalled);
+        assert_eq!(harness.granted(), Granted { name: until, ..Granted::default() });
+        let further = until.map(|until| GrantedAttributes { attr: dir, until, lease_no });
+        assert_eq!(harness.further, further.into_iter().collect::<Vec<_>>());
+    }
 }
 
 #[test]
@@ -194,7 +229,7 @@ fn after_a_lost_connection_everything_is_dropped_before_anything_is_sent() {
     let entry = Entry { attr: attr(FILE, 0) }.to_bytes();
     harness.grant(&resent, &entry, 5, lease_flag::ATTRIBUTES);
     assert!(harness.outcome().is_ok());
-    assert_eq!(harness.granted(), Granted::default(), "a late reply has what was dropped");
+    assert_eq!(harness.granted(), attributes(None, 5), "a late reply has what was dropped");
     harness.getattr(6);
     assert!(harness.granted().attributes.is_some());
 }

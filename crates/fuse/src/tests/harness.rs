@@ -237,9 +237,9 @@ impl Harness {
         (lease_no, granted): (u64, u8),
     ) {
         let (lease_no, term_ms) = (wire::LeaseNo(lease_no), 10_000);
-        let lease = Some(wire::LeaseGrant { lease_no, term_ms, granted });
+        let lease = Some(wire::LeaseGrant { lease_no, term_ms, granted, further_count: 0 });
         let message = result.unwrap_or_default();
-        let parts = wire::ReplyParts { message, lease, token: None };
+        let parts = wire::ReplyParts { message, lease, further: &[], token: None };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let status = result.err().unwrap_or(Status::Ok);
@@ -287,7 +287,8 @@ impl Harness {
     pub(super) fn token(&mut self, received: &ReceivedRequest, transno: u64, body: &[u8]) {
         let flags = wire::reply_flag::TOKEN;
         let reply = Reply { flags, transno: Transno(transno), ..self.reply_to(received) };
-        let parts = wire::ReplyParts { message: body, lease: None, token: Some(b"token") };
+        let parts =
+            wire::ReplyParts { message: body, lease: None, further: &[], token: Some(b"token") };
         let mut tokened = Vec::new();
         parts.put(&mut Writer::new(&mut tokened));
         self.put_reply(received.conn, reply, &tokened, None);

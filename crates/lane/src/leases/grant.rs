@@ -10,9 +10,18 @@ use disk::{Change, ClientChange};
 use interface::{Mono, Turn};
 use meta::LeaseKey;
 use wire::{
-    ClientUuid, Dirent, Grants, HEADER_BYTES, InodeNo, LeaseGrant, LeaseNo, OpenFor, Reader, Retry,
-    Rule, SessionId, ShardId, SquashedIds, Status, Wire as _, lease_flag, request_flag,
+    Attr, Changes, ClientUuid, Dirent, Grants, HEADER_BYTES, InodeNo, LeaseGrant, LeaseNo, Op,
+    OpenFor, Reader, Retry, Rule, SessionId, ShardId, SquashedIds, Status, Wire as _, lease_flag,
+    request_flag,
 };
+
+/// What a reply grants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ReplyLease {
+    pub(crate) grant: LeaseGrant,
+    /// The encoded attributes of further inodes.
+    pub(crate) further: Vec<u8>,
+}
 
 /// A reply that is being given leases.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +70,7 @@ impl Lane {
         turn: &Turn<'_>,
         received: &ReceivedRequest<'_>,
         status: Status,
-    ) -> Option<LeaseGrant> {
+    ) -> Option<ReplyLease> {
         let request = received.request;
         let row = request.op.row();
         if request.flags & request_flag::LEASES == 0 || row.grants == Grants::Nothing {
@@ -84,6 +93,7 @@ impl Lane {
         };
         let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
         let names = self.metas[granting.index].leasable_names(request.op, body);
+        let mut entry_count = 0;
         let granted = match row.grants {
             Grants::Nothing => 0,
             Grants::Attributes => self.grant_attributes(granting),
@@ -91,22 +101,64 @@ impl Lane {
                 let name = self.grant_key(names[0], granting, lease_flag::NAME);
                 if absent { name } else { name | self.grant_attributes(granting) }
             }
+            Grants::RemovedName => self.grant_key(names[0], granting, lease_flag::NAME),
+            Grants::Inode => 0,
             Grants::BothNames => {
                 self.grant_key(names[0], granting, lease_flag::NAME)
                     | self.grant_key(names[1], granting, lease_flag::NEW_NAME)
             }
             Grants::Contents => self.grant_opened(granting, body),
             Grants::Entries => {
-                let count = self.grant_entries(granting, request.op.inodes(body)[0]);
-                return (count > 0).then(|| self.lease(granting, 0));
+                entry_count = self.grant_entries(granting, request.op.inodes(body)[0]);
+                0
             }
         };
-        (granted != 0).then(|| self.lease(granting, granted))
+        let further =
+            if absent { Vec::new() } else { self.grant_further(granting, (request.op, body)) };
+        let is_nothing = granted == 0 && entry_count == 0 && further.is_empty();
+        (!is_nothing).then(|| self.lease(granting, granted, &further))
     }
 
-    fn lease(&self, granting: Granting, granted: u8) -> LeaseGrant {
+    fn lease(&self, granting: Granting, granted: u8, further: &[Attr]) -> ReplyLease {
         let term_ms = u32::try_from(self.leases.term_ms).unwrap_or(u32::MAX);
-        LeaseGrant { lease_no: granting.lease_no, term_ms, granted }
+        let further_count = u8::try_from(further.len()).unwrap_or(u8::MAX);
+        let grant = LeaseGrant { lease_no: granting.lease_no, term_ms, granted, further_count };
+        ReplyLease { grant, further: further.iter().flat_map(Attr::to_bytes).collect() }
+    }
+
+    /// Grants the attributes of inodes that the reply's message does not show, as they are after
+    /// the request: of the directories whose names it changed, or that it listed, and of inodes
+    /// whose number of names changed.
+    fn grant_further(&mut self, granting: Granting, (op, body): (Op, &[u8])) -> Vec<Attr> {
+        let row = op.row();
+        let (client, meta) = (granting.holder.1, &self.metas[granting.index]);
+        let mut inodes: Vec<InodeNo> = match row.grants {
+            Grants::Inode | Grants::Entries => op.inodes(body)[0].into_iter().collect(),
+            _ if row.changes != Changes::Always => return Vec::new(),
+            _ => meta.leasable_directories((op, body), client).into_iter().flatten().collect(),
+        };
+        if matches!(row.grants, Grants::RemovedName | Grants::BothNames) {
+            let changes = disk::Changes::new(self.scratch.changes());
+            let changed = changes.filter_map(|change| match change {
+                Ok(Change::Inode { row }) if row.nlink > 0 => Some(row.inode),
+                Ok(Change::DirAttrs { inode, .. }) => Some(inode),
+                Ok(_) | Err(_) => None,
+            });
+            inodes.extend(changed);
+        }
+        inodes.truncate(usize::from(LeaseGrant::FURTHER_COUNT_MAX));
+        let mut further = Vec::new();
+        for inode in inodes {
+            let meta = &self.metas[granting.index];
+            let attr = meta.attributes(inode).filter(|_| meta.is_leasable(inode, client));
+            let key = LeaseKey::Attributes(inode);
+            if let Some(attr) = attr
+                && self.leases.grant(key, granting, self.config.rules)
+            {
+                further.push(attr);
+            }
+        }
+        further
     }
 
     /// Whether a client may be granted anything now.

@@ -14,7 +14,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use interface::Mono;
 use wire::{
-    Created, Entry, Getattr, Handle, HandleId, Header, InodeNo, LaneId, LeaseGrant, LeaseKey,
+    Attr, Created, Entry, Getattr, Handle, HandleId, Header, InodeNo, LaneId, LeaseGrant, LeaseKey,
     LeaseNo, List, Lookup, Op, OpenFor, Recall, RecallAck, RecallNo, Reply, ReplyParts, Request,
     Setattr, ShardId, Status, Wire, lease_flag, reply_flag, request_flag,
 };
@@ -59,11 +59,17 @@ struct Granted {
     head: Reply,
     message: Vec<u8>,
     lease: Option<LeaseGrant>,
+    further: Vec<Attr>,
 }
 
 impl Granted {
     fn granted(&self) -> u8 {
         self.lease.map_or(0, |lease| lease.granted)
+    }
+
+    /// The attributes of this inode, if they are granted beside the message.
+    fn further(&self, inode: InodeNo) -> Option<Attr> {
+        self.further.iter().copied().find(|attr| attr.inode == inode)
     }
 }
 
@@ -133,12 +139,14 @@ impl Holder {
                     self.recalls.push(Recalled { recall_no, lease_no_max, keys });
                 }
                 Header::Reply(head) => {
-                    let ReplyParts { message, lease, .. } = ReplyParts::split(&head, body).unwrap();
+                    let parts = ReplyParts::split(&head, body).unwrap();
+                    let further = parts.further_attributes().unwrap();
+                    let ReplyParts { message, lease, .. } = parts;
                     if let Some(lease) = lease {
                         assert!(lease.lease_no > self.lease_no_last, "numbers rise");
                         self.lease_no_last = lease.lease_no;
                     }
-                    self.replies.push(Granted { head, message: message.to_vec(), lease });
+                    self.replies.push(Granted { head, message: message.to_vec(), lease, further });
                 }
                 _ => {}
             }

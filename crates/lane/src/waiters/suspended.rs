@@ -169,6 +169,7 @@ impl Lane {
             let (status, body) = (effect.status, body.clone());
             self.hold_reply(DeferredReply { conn, header, status, body, bulk: None }, dependency);
         } else {
+            let lease = lease.as_ref();
             let response = Response { lease, ..Response::plain(effect.status, &body) };
             self.send(turn, conn, &header, &response);
         }

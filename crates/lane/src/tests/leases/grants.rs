@@ -2,7 +2,10 @@
 
 use super::*;
 use alloc::vec;
-use wire::{Dirent, Link, Listing, Mkdir, Readdir, Rename, RenameHow, Transno};
+use wire::{
+    Bytes, Dirent, Link, Listing, Mkdir, Mknod, Readdir, Removexattr, Rename, RenameHow, Rmdir,
+    Setxattr, Symlink, Transno, Unlink,
+};
 
 const BOTH: u8 = lease_flag::NAME | lease_flag::ATTRIBUTES;
 
@@ -42,11 +45,87 @@ fn each_operation_grants_what_its_reply_shows() {
     assert_eq!(renamed.granted(), lease_flag::NAME | lease_flag::NEW_NAME);
     let (listed, marks) = listing(&mut server, &mut holder, true);
     assert_eq!((marks, listed.granted()), (vec![true; 3], 0));
-    assert!(listed.lease.is_some());
+    assert!(listed.further(InodeNo::ROOT).is_some(), "the directory itself");
     let (listed, marks) = listing(&mut server, &mut holder, false);
-    assert_eq!((marks, listed.lease), (vec![false; 3], None));
+    assert_eq!((marks, listed.granted()), (vec![false; 3], 0));
+    assert!(listed.further(InodeNo::ROOT).is_some());
     let failed = holder.ask(&mut server, Op::Create, 1, &create("r"));
     assert_eq!((failed.head.status, failed.lease), (Status::Exists, None));
+}
+
+/// The reply to a change has the attributes of these inodes as a getattr shows them.
+fn leaves<'a>(
+    (server, holder): (&mut TestServer, &mut Holder),
+    (op, body): (Op, &impl Wire<'a>),
+    inodes: &[InodeNo],
+) -> Granted {
+    let reply = holder.ask(server, op, 1, body);
+    assert_eq!(reply.head.status, Status::Ok, "{op:?}");
+    let found: Vec<InodeNo> = reply.further.iter().map(|attr| attr.inode).collect();
+    assert_eq!(found, inodes, "{op:?}");
+    for inode in inodes {
+        let shown = holder.getattr(server, *inode);
+        let attr = Entry::decode_all(&shown.message).unwrap().attr;
+        assert_eq!(reply.further(*inode), Some(attr), "{op:?}");
+    }
+    reply
+}
+
+#[test]
+fn a_change_of_names_grants_its_directories_and_inodes_as_it_leaves_them() {
+    let mut server = started(7);
+    let mut holder = Holder::new(&mut server, 1);
+    let (parent, caller) = (InodeNo::ROOT, ROOT);
+    let mkdir = |text| Mkdir { caller, parent, name: name(text), mode: 0o755, umask: 0 };
+    let at = (&mut server, &mut holder);
+    let made = leaves((at.0, at.1), (Op::Create, &create("f")), &[parent]);
+    let file = Created::decode_all(&made.message).unwrap().attr.inode;
+    leaves((at.0, at.1), (Op::Mkdir, &mkdir("d")), &[parent]);
+    let dir = Entry::decode_all(&at.1.lookup(at.0, "d").message).unwrap().attr.inode;
+    let symlink = Symlink { caller, parent, name: name("s"), target: Bytes(b"x") };
+    leaves((at.0, at.1), (Op::Symlink, &symlink), &[parent]);
+    let kind = wire::FileKind::Fifo;
+    let mknod = Mknod { caller, parent, name: name("p"), kind, mode: 0o600, umask: 0, rdev: 0 };
+    leaves((at.0, at.1), (Op::Mknod, &mknod), &[parent]);
+    let link = Link { caller, inode: file, parent: dir, name: name("l") };
+    leaves((at.0, at.1), (Op::Link, &link), &[dir]);
+    let unlink = |parent, text| Unlink { caller, parent, name: name(text) };
+    let unlinked = leaves((at.0, at.1), (Op::Unlink, &unlink(dir, "l")), &[dir, file]);
+    assert_eq!(unlinked.granted(), lease_flag::NAME, "it does not exist any more");
+    assert_eq!(unlinked.further(dir).map(|attr| attr.is_empty_directory()), Some(true));
+    let how = RenameHow::Replace;
+    let (f, r) = (name("f"), name("r"));
+    let rename = Rename { caller, parent, name: f, new_parent: dir, new_name: r, how };
+    leaves((at.0, at.1), (Op::Rename, &rename), &[parent, dir, file]);
+    let rename = Rename { caller, parent: dir, name: r, new_parent: dir, new_name: f, how };
+    leaves((at.0, at.1), (Op::Rename, &rename), &[dir, file]);
+    let (name, value) = (Bytes(b"user.k"), Bytes(b"v"));
+    let set = Setxattr { caller, inode: file, name, value, flags: 0 };
+    let set = leaves((at.0, at.1), (Op::Setxattr, &set), &[file]);
+    assert_eq!(set.further(file).map(|attr| attr.has_no_xattrs()), Some(false));
+    let removed = Removexattr { caller, inode: file, name };
+    let removed = leaves((at.0, at.1), (Op::Removexattr, &removed), &[file]);
+    assert_eq!(removed.further(file).map(|attr| attr.has_no_xattrs()), Some(true));
+    let unlinked = leaves((at.0, at.1), (Op::Unlink, &unlink(dir, "f")), &[dir]);
+    assert_eq!(unlinked.granted(), lease_flag::NAME);
+    let rmdir = Rmdir { caller, parent, name: wire::Name::new(b"d").unwrap() };
+    leaves((at.0, at.1), (Op::Rmdir, &rmdir), &[parent]);
+}
+
+#[test]
+fn a_directory_is_not_granted_while_another_client_waits_to_change_it() {
+    let mut server = started(8);
+    let (mut first, mut second, _) = two(&mut server);
+    second.send(&mut server, Op::Create, 1, &create("x"));
+    server.run();
+    assert_eq!(first.recalled(&mut server), BTreeSet::from([Key::Attributes(InodeNo::ROOT)]));
+    // Its own change goes on meanwhile, and breaks nothing.
+    let made = first.ask(&mut server, Op::Create, 1, &create("y"));
+    assert_eq!((made.head.status, made.further.len()), (Status::Ok, 0));
+    first.ack(&mut server);
+    let made = second.reply(&mut server);
+    assert!(made.further(InodeNo::ROOT).is_some(), "now it is the other one's");
+    assert!(second.recalled(&mut server).is_empty());
 }
 
 #[test]

@@ -32,13 +32,23 @@ struct Asked {
     xid: u64,
     body: Vec<u8>,
     name: Option<(InodeNo, &'static str)>,
+    /// The new name of a rename.
+    new_name: Option<(InodeNo, &'static str)>,
     inode: Option<InodeNo>,
     open_for: Option<OpenFor>,
+}
+
+/// All names of a directory, known since it was empty, as long as its attributes are held.
+#[derive(Clone, Debug)]
+struct AllNames {
+    names: BTreeSet<&'static str>,
+    until: Mono,
 }
 
 struct Client {
     holder: Holder,
     cache: BTreeMap<Key, Cached>,
+    all_names: BTreeMap<InodeNo, AllNames>,
     asked: Option<Asked>,
     /// Recalls whose keys are dropped, and which are not acknowledged.
     dropped: Vec<RecallNo>,
@@ -66,6 +76,7 @@ impl World {
             .map(|number| Client {
                 holder: Holder::new(&mut server, number as u8 + 1),
                 cache: BTreeMap::new(),
+                all_names: BTreeMap::new(),
                 asked: None,
                 dropped: Vec::new(),
                 writing: BTreeMap::new(),
@@ -147,6 +158,25 @@ impl World {
         true
     }
 
+    /// A client that knows all names of a directory answers that others do not exist.
+    fn use_all_names(&mut self, number: usize, dir: InodeNo) {
+        let client = &self.clients[number];
+        let Some(all) = client.all_names.get(&dir) else { return };
+        if self.server.now.mono >= all.until {
+            return;
+        }
+        let changed = client.asked.iter().flat_map(|asked| [asked.name, asked.new_name]);
+        let changed: Vec<_> = changed.flatten().collect();
+        let absent = FILE_NAMES.into_iter().filter(|text| !all.names.contains(text));
+        let absent: Vec<_> = absent.filter(|text| !changed.contains(&(dir, *text))).collect();
+        for text in absent {
+            self.hit_count += 1;
+            let lookup = Lookup { caller: ROOT, parent: dir, name: name(text) };
+            let found = self.peek(Op::Lookup, dir.shard(), &lookup);
+            assert_eq!(found, Err(Status::NotFound), "client {number} knows all of {dir}");
+        }
+    }
+
     fn send<'a>(&mut self, number: usize, asked: Asked, body: &impl Wire<'a>) {
         let Self { server, clients, .. } = self;
         let client = &mut clients[number];
@@ -167,6 +197,7 @@ impl World {
             xid: 0,
             body: Vec::new(),
             name: None,
+            new_name: None,
             inode: None,
             open_for: None,
         };
@@ -187,14 +218,16 @@ impl World {
             (1, _) => {
                 self.forget(number, &[name_key]);
                 let unlink = Unlink { caller, parent, name: name(text) };
-                self.send(number, asked(Op::Unlink, dir.shard(), 1), &unlink);
+                self.send(number, named(asked(Op::Unlink, dir.shard(), 1)), &unlink);
             }
             (2, _) => {
                 let (new_parent, new_text) = (self.dir(), self.file_name());
                 self.forget(number, &[name_key, Key::Name(new_parent, new_text.to_string())]);
                 let (name, new_name, how) = (name(text), name(new_text), RenameHow::Replace);
                 let rename = Rename { caller, parent, name, new_parent, new_name, how };
-                self.send(number, asked(Op::Rename, dir.shard(), 1), &rename);
+                let asked = named(asked(Op::Rename, dir.shard(), 1));
+                let asked = Asked { new_name: Some((new_parent, new_text)), ..asked };
+                self.send(number, asked, &rename);
             }
             (3, Some(file)) => {
                 self.forget(number, &[]);
@@ -247,16 +280,17 @@ impl World {
     /// A client reads what has arrived.
     fn collect(&mut self, number: usize) {
         let Self { server, clients, .. } = self;
-        let client = &mut clients[number];
+        let (client, now) = (&mut clients[number], server.now.mono);
         client.holder.collect(server);
         for recall in client.holder.recalls.drain(..) {
             client.cache.retain(|key, _| !recall.keys.contains(key));
+            client.all_names.retain(|dir, _| !recall.keys.contains(&Key::Attributes(*dir)));
             client.dropped.push(recall.recall_no);
         }
         for reply in core::mem::take(&mut client.holder.replies) {
             let Some(asked) = client.asked.take() else { panic!("a reply to nothing") };
             assert_eq!(reply.head.xid.0, asked.xid);
-            client.take_reply(&asked, &reply);
+            client.take_reply(&asked, &reply, now);
         }
     }
 
@@ -295,6 +329,9 @@ impl World {
                 keys.iter().for_each(|key| {
                     self.use_cache(number, key);
                 });
+                for index in 0..self.dirs.len() {
+                    self.use_all_names(number, self.dirs[index]);
+                }
             }
         }
     }
@@ -306,6 +343,7 @@ impl World {
         let client = &mut clients[number];
         client.is_cut = false;
         client.cache.clear();
+        client.all_names.clear();
         client.dropped.clear();
         client.holder.recalls.clear();
         client.holder.reconnect(server);
@@ -324,12 +362,15 @@ impl World {
 
 impl Client {
     /// Caches what a reply grants.
-    fn take_reply(&mut self, asked: &Asked, reply: &Granted) {
+    fn take_reply(&mut self, asked: &Asked, reply: &Granted, now: Mono) {
         let is_ok = reply.head.status == Status::Ok;
         if let (Some(inode), Some(open_for), true) = (asked.inode, asked.open_for, is_ok)
             && open_for.writes()
         {
             self.writing.insert(inode, HandleId(self.holder.handle_count));
+        }
+        if is_ok {
+            self.change_names(asked);
         }
         let Some(lease) = reply.lease else { return };
         if lease.lease_no <= self.holder.lease_no_max {
@@ -337,6 +378,9 @@ impl Client {
         }
         let sent_at = self.holder.sent_at[&asked.xid];
         let until = sent_at.after_ms(u64::from(lease.term_ms) * 9 / 10);
+        for attr in &reply.further {
+            self.put_attributes(*attr, until, now);
+        }
         let cache = &mut self.cache;
         let mut put = |key, value| cache.insert(key, Cached { value, until });
         let attr = match asked.op {
@@ -348,18 +392,57 @@ impl Client {
         };
         if let Some((dir, text)) = asked.name
             && lease.granted & lease_flag::NAME != 0
+            && asked.op != Op::Rename
         {
             let names = Value::Names(attr.map(|attr| attr.inode));
             put(Key::Name(dir, text.to_string()), names);
         }
         let Some(attr) = attr else { return };
-        // What it writes itself is at the data shards.
-        let is_writing = self.writing.contains_key(&attr.inode);
-        if lease.granted & lease_flag::ATTRIBUTES != 0 && !is_writing {
-            put(Key::Attributes(attr.inode), Value::Attributes(shown(attr)));
+        if lease.granted & lease_flag::ATTRIBUTES != 0 {
+            self.put_attributes(attr, until, now);
         }
+        let cache = &mut self.cache;
+        let mut put = |key, value| cache.insert(key, Cached { value, until });
         if lease.granted & lease_flag::CONTENTS != 0 {
             put(Key::Contents(attr.inode), Value::Contents);
+        }
+    }
+
+    /// Caches attributes. Those of a directory are the lease of all of its names.
+    fn put_attributes(&mut self, attr: Attr, until: Mono, now: Mono) {
+        // What it writes itself is at the data shards.
+        if !self.writing.contains_key(&attr.inode) {
+            let value = Value::Attributes(shown(attr));
+            self.cache.insert(Key::Attributes(attr.inode), Cached { value, until });
+        }
+        match self.all_names.get_mut(&attr.inode).filter(|all| now < all.until) {
+            Some(all) => all.until = until,
+            None if attr.is_empty_directory() => {
+                self.all_names.insert(attr.inode, AllNames { names: BTreeSet::new(), until });
+            }
+            None => {}
+        }
+    }
+
+    /// Its own change was executed.
+    fn change_names(&mut self, asked: &Asked) {
+        let Some((dir, text)) = asked.name else { return };
+        let mut set = |dir, text, exists: bool| {
+            let Some(all) = self.all_names.get_mut(&dir) else { return };
+            if exists {
+                all.names.insert(text);
+            } else {
+                all.names.remove(text);
+            }
+        };
+        match (asked.op, asked.new_name) {
+            (Op::Create, _) => set(dir, text, true),
+            (Op::Unlink, _) => set(dir, text, false),
+            (Op::Rename, Some(new)) if new != (dir, text) => {
+                set(dir, text, false);
+                set(new.0, new.1, true);
+            }
+            _ => {}
         }
     }
 }
