@@ -51,6 +51,8 @@ pub struct Config {
     pub lock_wait_count_max: usize,
     /// The kernel caches what leases cover, and checks permissions by itself.
     pub leases: bool,
+    /// Names are forgotten all at once where the kernel can do that; false as before Linux 6.16.
+    pub forgets_names: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -267,7 +269,7 @@ impl MountLane {
 
     fn on_init(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get(pending_id) else { return };
-        let Config { over_io_uring, leases, .. } = self.config;
+        let Config { over_io_uring, leases, forgets_names, .. } = self.config;
         let uring = if over_io_uring { init_flag::OVER_IO_URING } else { 0 };
         // A kernel that checks permissions by itself must know the ACLs. Attributes in a listing
         // are of use only where it may keep them.
@@ -280,7 +282,9 @@ impl MountLane {
             split(&pending.request).and_then(|(_, args)| negotiate(args, uring | caching));
         match negotiated {
             Ok(negotiated) => {
-                if let Negotiated::Session { forgets_names: true, .. } = negotiated {
+                if let Negotiated::Session { forgets_names: true, .. } = negotiated
+                    && forgets_names
+                {
                     self.leases.forgets_names = true;
                     self.send_to_peer_lanes(turn, MountMessage::ForgetsNames);
                 }

@@ -32,6 +32,9 @@ const STUCK_MS_MIN: u64 = 2_000;
 /// The most notifies about names under way; beyond, the kernel forgets all names.
 const NAME_COUNT_MAX: usize = 1_024;
 
+/// Both names of a rename, each below a node.
+type RenamedNames = [(u64, Vec<u8>); 2];
+
 const ABSENT: Errno = Errno(2);
 const BUSY: Errno = Errno(16);
 /// Of a notify whose outcome is not needed.
@@ -64,7 +67,7 @@ enum Notice {
     AllNames,
     Contents,
     /// The names of a rename that the kernel may have cached without a lease.
-    Renamed([(u64, Vec<u8>); 2]),
+    Renamed(RenamedNames),
 }
 
 #[derive(Debug)]
@@ -83,6 +86,8 @@ pub(crate) struct Recalls {
     waiting: BTreeMap<u64, Waiting>,
     /// Attributes that are dropped again, and when.
     again: Vec<(Mono, u64, Node)>,
+    /// Names that expire again, and when.
+    expire_again: Vec<(Mono, RenamedNames)>,
     number_last: u64,
 }
 
@@ -93,7 +98,7 @@ impl Recalls {
     }
 
     fn is_idle(&self) -> bool {
-        self.works.is_empty() && self.waiting.is_empty()
+        self.works.is_empty() && self.waiting.is_empty() && self.expire_again.is_empty()
     }
 
     fn names(&self) -> impl Iterator<Item = (&u64, &Waiting)> {
@@ -283,11 +288,10 @@ impl MountLane {
             Notice::AllNames => self.end_names_before(ticket.0),
             Notice::Renamed(names) if result == Err(BUSY) => {
                 self.leases.set_mounts_below(turn.now.mono);
-                for (parent, name) in names {
-                    let name = turn.arena.put(&name);
-                    let notify = KernelNotify::Name { parent, name };
-                    turn.act(KernelAction::Notify { ticket: UNHEARD, notify });
-                }
+                expire(turn, &names);
+                // A lookup may have been answered that has not been applied.
+                let at = turn.now.mono.after_ms(APPLY_MS_MAX);
+                self.recalls.expire_again.push((at, names));
             }
             Notice::Attributes { .. } | Notice::Name | Notice::Contents | Notice::Renamed(_) => {}
         }
@@ -331,6 +335,13 @@ impl MountLane {
             self.drop_attributes(turn, work_no, node, true);
             self.end_wait(Some(work_no));
         }
+        self.recalls.expire_again.retain(|(at, names)| {
+            let waits = *at > now;
+            if !waits {
+                expire(turn, names);
+            }
+            waits
+        });
         let ended = self.recalls.works.iter().filter(|(_, work)| work.until <= now);
         for work_no in ended.map(|(work_no, _)| *work_no).collect::<Vec<_>>() {
             self.end_work(work_no);
@@ -346,6 +357,7 @@ impl MountLane {
         }
         let now = turn.now.mono;
         let again = self.recalls.again.iter().map(|(at, ..)| *at);
+        let again = again.chain(self.recalls.expire_again.iter().map(|(at, _)| *at));
         let works = self.recalls.works.values().map(|work| work.until);
         let names = self.recalls.names().map(|(_, waiting)| waiting.since.after_ms(NAME_MS_MAX));
         let stuck = self.recalls.waiting.values().filter(|waiting| !waiting.logged);
@@ -385,6 +397,16 @@ impl MountLane {
             let line: Span = turn.arena.put(line.as_bytes());
             turn.act(Action::Log { level: LogLevel::Warning, line });
         }
+    }
+}
+
+/// The kernel looks names up before it uses them again. What is mounted below a directory that was
+/// renamed stays there: `KernelNotify::Name` would detach it.
+fn expire(turn: &mut Turn<'_>, names: &[(u64, Vec<u8>)]) {
+    for (parent, name) in names {
+        let (parent, name) = (*parent, turn.arena.put(name));
+        let notify = KernelNotify::ExpiredName { parent, name };
+        turn.act(KernelAction::Notify { ticket: UNHEARD, notify });
     }
 }
 

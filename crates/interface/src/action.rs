@@ -421,6 +421,14 @@ pub enum KernelNotify {
         /// The name.
         name: Span,
     },
+    /// A name is looked up before it is used again, and what is mounted below stays where it is. An
+    /// earlier reply that is applied later makes it valid again. Waits as `Name` does.
+    ExpiredName {
+        /// The directory.
+        parent: u64,
+        /// The name.
+        name: Span,
+    },
     /// The attributes and all pages of a node. Waits until READs of it are answered.
     Contents {
         /// Which.

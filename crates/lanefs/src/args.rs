@@ -48,7 +48,7 @@ pub(crate) use find::Find;
 pub(crate) use find_kind::FindKind;
 pub(crate) use generated_docs::{Completions, Man};
 pub(crate) use inspect::{Inspect, InspectWhat};
-pub(crate) use lease_grants::LeaseGrants;
+pub(crate) use lease_grants::{Granting, LeaseGrants};
 pub(crate) use leases::{Leases, LeasesArg};
 pub(crate) use line::parse;
 pub(crate) use log::LogArg;
@@ -530,6 +530,9 @@ pub(crate) struct Mount {
     /// Take the place of this mount, whose process has ended.
     #[arg(long, hide = true, value_name = "UUID", value_parser = client_uuid, env = "LANEFS_MOUNT_PREDECESSOR")]
     pub(crate) predecessor: Option<wire::ClientUuid>,
+    /// Use the kernel as one before 6.16, which cannot forget all names at once, for tests.
+    #[arg(long, hide = true)]
+    pub(crate) as_before_epochs: bool,
     /// End when this parent process ends.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) parent_pid: Option<u32>,

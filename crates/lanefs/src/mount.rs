@@ -65,6 +65,7 @@ struct Plan {
     options: Options,
     client: ClientUuid,
     predecessor: ClientUuid,
+    forgets_names: bool,
 }
 
 /// Runs the command.
@@ -170,6 +171,7 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         options,
         client,
         predecessor,
+        forgets_names: !args.as_before_epochs,
     })
 }
 
@@ -283,6 +285,7 @@ fn start(
     let client = plan.client;
     let over_io_uring = plan.transport == ring::Transport::Uring;
     let leases = plan.options.leases == Leases::On;
+    let forgets_names = plan.forgets_names;
     // A lock request that waits occupies a place of a queue; some places are reserved for unlocks.
     let places = usize::from(depth).saturating_sub(QUEUE_PLACES_LEFT);
     let lock_wait_count_max = if over_io_uring { places } else { usize::MAX };
@@ -323,7 +326,8 @@ fn start(
             if let Some(secret_file) = secret_file {
                 ring_config.read_secrets = Some(Arc::new(move || secret::read_again(&secret_file)));
             }
-            let fuse_config = fuse::Config { over_io_uring, lock_wait_count_max, leases };
+            let fuse_config =
+                fuse::Config { over_io_uring, lock_wait_count_max, leases, forgets_names };
             Ok((ring_config, fuse::MountLane::new(fuse_config, Client::new(config))))
         })?;
     }

@@ -20,6 +20,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 const BUSY: Errno = Errno(16);
 const IO: Errno = Errno(5);
+/// `FUSE_EXPIRE_ONLY`, Linux 6.2 and later.
+const EXPIRE_ONLY: u32 = 1;
 /// The offset that means: attributes only.
 const NO_PAGES: i64 = -1;
 
@@ -56,7 +58,11 @@ impl Notifier {
                 Err(write(&self.device, &notify_bytes(NOTIFY_INC_EPOCH, &[])))
             }
             KernelNotify::Name { parent, name } => {
-                let bytes = name_bytes(parent, io.arena.get(name));
+                let bytes = name_bytes(parent, io.arena.get(name), 0);
+                self.hand_over(ticket, bytes, false).map_err(Err)
+            }
+            KernelNotify::ExpiredName { parent, name } => {
+                let bytes = name_bytes(parent, io.arena.get(name), EXPIRE_ONLY);
                 self.hand_over(ticket, bytes, false).map_err(Err)
             }
             KernelNotify::Contents { node } => {
@@ -131,11 +137,11 @@ fn inode_bytes(node: u64, offset: i64) -> Vec<u8> {
 }
 
 /// `fuse_notify_inval_entry_out` and a name, ended by NUL.
-fn name_bytes(parent: u64, name: &[u8]) -> Vec<u8> {
+fn name_bytes(parent: u64, name: &[u8], flags: u32) -> Vec<u8> {
     let mut payload = Vec::with_capacity(16 + name.len() + 1);
     payload.extend(parent.to_ne_bytes());
     payload.extend(u32_of(name.len()).to_ne_bytes());
-    payload.extend(0_u32.to_ne_bytes()); // flags
+    payload.extend(flags.to_ne_bytes());
     payload.extend(name);
     payload.push(0);
     notify_bytes(NOTIFY_INVAL_ENTRY, &payload)
@@ -163,6 +169,10 @@ mod tests {
         let lengths = [3_u32, 0].map(u32::to_ne_bytes);
         let parts: [&[u8]; 5] =
             [header.as_flattened(), &zeros, &node, lengths.as_flattened(), b"abc\0"];
-        assert_eq!(name_bytes(77, b"abc"), numbers(&parts));
+        assert_eq!(name_bytes(77, b"abc", 0), numbers(&parts));
+        let lengths = [3_u32, 1].map(u32::to_ne_bytes);
+        let parts: [&[u8]; 5] =
+            [header.as_flattened(), &zeros, &node, lengths.as_flattened(), b"abc\0"];
+        assert_eq!(name_bytes(77, b"abc", EXPIRE_ONLY), numbers(&parts));
     }
 }

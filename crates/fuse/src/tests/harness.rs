@@ -28,6 +28,7 @@ pub(super) struct KernelReply {
 pub(super) enum Dropped {
     Attributes(u64),
     AllNames,
+    ExpiredName(u64, Vec<u8>),
     Name(u64, Vec<u8>),
     Contents(u64),
 }
@@ -122,7 +123,9 @@ impl Harness {
             replay_bytes_max: client::REPLAY_BYTES_MAX,
             rules: wire::Rules::default(),
         };
-        let config = Config { over_io_uring: false, lock_wait_count_max: usize::MAX, leases };
+        let lock_wait_count_max = usize::MAX;
+        let config =
+            Config { over_io_uring: false, lock_wait_count_max, leases, forgets_names: true };
         let mut server = ScriptedServer::new(1);
         server.shape.slot_count = 64;
         (server.answers_goodbye, server.answers_recovery) = (true, false);
@@ -361,6 +364,9 @@ impl Harness {
                     KernelNotify::AllNames => Dropped::AllNames,
                     KernelNotify::Name { parent, name } => {
                         Dropped::Name(parent, arena.get(name).to_vec())
+                    }
+                    KernelNotify::ExpiredName { parent, name } => {
+                        Dropped::ExpiredName(parent, arena.get(name).to_vec())
                     }
                     KernelNotify::Contents { node } => Dropped::Contents(node),
                 };

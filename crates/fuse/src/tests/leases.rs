@@ -281,8 +281,14 @@ fn a_rename_without_leases_on_both_names_makes_the_kernel_forget_them_first() {
         assert!(harness.replies_before.iter().all(|count| *count == 0), "before the reply");
         if forgets {
             harness.notified(BUSY);
-            let names = [&b"a"[..], b"b"].map(|name| Dropped::Name(DIRECTORY.0, name.to_vec()));
+            let expired = |name: &[u8]| Dropped::ExpiredName(DIRECTORY.0, name.to_vec());
+            let names = [&b"a"[..], b"b"].map(expired);
             assert_eq!(harness.dropped(), names);
+            harness.all_notified();
+            harness.wait_ms(19);
+            assert!(harness.dropped().is_empty());
+            harness.wait_ms(1);
+            assert_eq!(harness.dropped(), names, "a lookup may have been applied meanwhile");
         }
     }
 }
