@@ -188,6 +188,8 @@ impl Home {
         let mut command = Command::new(own_program()?);
         command.arg("mount").arg(server.address.to_string()).arg(dir);
         command.args(["--export", EXPORT, "--lanes", &self.options.lane_count.to_string()]);
+        // Every call is to reach the server.
+        command.args(["--leases", "off"]);
         command.arg("--secret-file").arg(self.path().join(SECRET_FILE));
         command.arg("--parent-pid").arg(std::process::id().to_string());
         command.arg("--fuse").arg(match transport {

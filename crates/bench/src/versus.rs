@@ -7,6 +7,7 @@
 
 mod builds;
 mod coherence;
+mod contention;
 mod contents;
 mod counts;
 mod line;
@@ -194,12 +195,13 @@ pub fn can_drop_caches() -> bool {
 
 /// All rows.
 fn workloads() -> Vec<&'static Workload> {
-    let groups: [&'static [Workload]; 5] = [
+    let groups: [&'static [Workload]; 6] = [
         &names::WORKLOADS,
         &contents::WORKLOADS,
         &trees::WORKLOADS,
         &builds::WORKLOADS,
         &coherence::WORKLOADS,
+        &contention::WORKLOADS,
     ];
     groups.into_iter().flatten().collect()
 }
