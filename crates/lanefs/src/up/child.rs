@@ -3,8 +3,8 @@
 use super::plan::{EXPORT, Plan};
 use super::rates::Rates;
 use crate::address;
-use crate::args::certificate_texts;
 use crate::args::units::time_text;
+use crate::args::{Granting, certificate_texts};
 use crate::background::myself;
 use crate::notify;
 use anyhow::{Context as _, Result};
@@ -126,6 +126,9 @@ pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: Client
     command.arg("--pin").arg(plan.pin.text());
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
+    }
+    if plan.serving.lease_grants.leases == Granting::Off {
+        command.args(["--leases", "off"]);
     }
     command.args(plan.powers.texts()).args(plan.seal.texts()).args(plan.log_level.texts());
     command.stdin(Stdio::null());

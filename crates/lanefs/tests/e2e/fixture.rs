@@ -27,7 +27,7 @@ const FAILED_PATIENCE: Duration = Duration::from_secs(10);
 /// Lines of each process and each log that a failed test shows.
 const SHOWN_COUNT: usize = 40;
 
-/// What picks the drivers of each test, as a number.
+/// What picks the drivers and leases of each test, as a number.
 const ROLL: &str = "LANEFS_TEST_ROLL";
 
 /// The binary that is tested: `LANEFS_BINARY`, else that which cargo built with these tests.
@@ -65,17 +65,28 @@ impl Drivers {
             let kind = named.unwrap_or(found);
             return Self { server: kind, mount: kind };
         }
-        // FNV-1a.
-        let hash = test.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
         let drivers = Self { server: DriverKind::IoUring, mount: DriverKind::Epoll };
-        if hash.wrapping_add(roll()).is_multiple_of(2) { drivers } else { drivers.swapped() }
+        if hash(test).wrapping_add(roll()).is_multiple_of(2) { drivers } else { drivers.swapped() }
     }
 
     fn swapped(self) -> Self {
         Self { server: self.mount, mount: self.server }
     }
+}
+
+/// Whether a test's mounts cache, unless a command line says so: the test's name and [`ROLL`] choose,
+/// apart from the drivers. `LANEFS_LEASES` decides for all.
+fn leases_of(test: &str) -> OsString {
+    let of_name =
+        if (hash(test) / 2).wrapping_add(roll()).is_multiple_of(2) { "on" } else { "off" };
+    std::env::var_os("LANEFS_LEASES").unwrap_or_else(|| of_name.into())
+}
+
+/// FNV-1a.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// The number that this run's choices follow from.
@@ -143,6 +154,7 @@ pub(crate) struct Fixture {
     /// Where processes say what they are.
     running: TempDir,
     pub(crate) drivers: Drivers,
+    leases: OsString,
 }
 
 impl Fixture {
@@ -162,7 +174,7 @@ impl Fixture {
         let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
         fs::set_permissions(folder.path(), open).unwrap();
         let running = tempfile::Builder::new().prefix("running").tempdir_in(place).unwrap();
-        Some(Self { folder, running, drivers: Drivers::of(test) })
+        Some(Self { folder, running, drivers: Drivers::of(test), leases: leases_of(test) })
     }
 
     /// The same with mounts on io_uring, if servers or mounts are.
@@ -195,6 +207,7 @@ impl Fixture {
         for foreign in ["RUST_LOG", "NOTIFY_SOCKET", "JOURNAL_STREAM"] {
             command.env_remove(foreign);
         }
+        command.env("LANEFS_LEASES", &self.leases);
         let Drivers { server, mount } = self.drivers;
         let is_mount = command.get_args().next().is_some_and(|name| name == "mount");
         command.env("LANEFS_DRIVER", if is_mount { mount } else { server }.text());
@@ -281,7 +294,11 @@ impl Drop for Fixture {
         }
         let Drivers { server, mount } = self.drivers;
         let (server, mount) = (server.name(), mount.name());
-        eprintln!("-- server on {server}, mount on {mount}: again with {ROLL}={}", roll());
+        let leases = self.leases.display();
+        eprintln!(
+            "-- server on {server}, mount on {mount}, leases {leases}: again with {ROLL}={}",
+            roll()
+        );
         // Names alone: a mount that is left would not answer.
         let entries = fs::read_dir(self.folder.path()).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();

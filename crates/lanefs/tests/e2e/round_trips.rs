@@ -1,5 +1,5 @@
-//! Round trips to the server of each operation through the mount, counted by the server. A test fails
-//! if an operation takes one more.
+//! Round trips to the server of each operation through a mount that does not cache, counted by the
+//! server. A test fails if an operation takes one more.
 
 use crate::fixture::{Fixture, until};
 use crate::idle::connect;
@@ -63,7 +63,7 @@ fn statx(path: &Path) {
 /// A mount with a lane, and a server with one.
 fn counted(name: &str, test: impl FnOnce(&Path, &mut Counting)) {
     let Some(fixture) = Fixture::new(name) else { return };
-    let up = fixture.up(&["--lanes", "1"]);
+    let up = fixture.up(&["--lanes", "1", "--leases", "off"]);
     let volume = connect(&fixture, &up.address);
     let mut counting = Counting { volume, asked_count: 0, last_count: 0 };
     // What was asked while it was mounted.

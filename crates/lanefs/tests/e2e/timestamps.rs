@@ -115,9 +115,21 @@ EOF
 #[test]
 fn each_call_updates_its_times() {
     let Some(fixture) = Fixture::new("times") else { return };
-    let up = fixture.up(&[]);
+    let up = fixture.up(&["--leases", "off"]);
     same(&fixture, &up.dir, STEPS);
     up.stop();
+}
+
+/// What is read from a cache sets no time of access.
+#[test]
+fn each_call_updates_its_times_with_leases() {
+    let Some(fixture) = Fixture::new("times_leases") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up", "--leases", "on"]);
+    let fields = "zip('amc', after, old)";
+    assert!(STEPS.contains(fields));
+    same(&fixture, &mount.dir, &STEPS.replace(fields, "list(zip('amc', after, old))[1:]"));
+    mount.stop();
 }
 
 #[test]
