@@ -103,6 +103,11 @@ fn suites_and_kills(long: bool, roll: u64) -> Result<Vec<Step>> {
         let name = suite.text();
         let run = chore(["posix", "--built", "--suite", name])?;
         steps.push(Step::new(name, run).after(&["build", "build suites"]));
+        if long || tests::runs_without_leases(suite, roll) {
+            let run = chore(["posix", "--built", "--no-leases", "--suite", name])?;
+            let name = suite.text_without_leases();
+            steps.push(Step::new(name, run).after(&["build", "build suites"]));
+        }
     }
     let mut crash = chore(["crash", "--built"])?;
     let mut sim = Command::new(target_dir().join("sim/lanefs-sim"));

@@ -37,6 +37,9 @@ pub(crate) struct Posix {
     /// Build nothing: use the release build and the suites that exist
     #[arg(long, conflicts_with = "debug")]
     built: bool,
+    /// Mounts that cache nothing
+    #[arg(long)]
+    no_leases: bool,
     /// Only build the suites
     #[arg(long, conflicts_with = "built")]
     only_build: bool,
@@ -59,7 +62,7 @@ pub(crate) fn run_alone(args: &Posix) -> Result<()> {
     let mut red = Vec::new();
     for suite in suites {
         let mut skipped = Vec::new();
-        let ran = run_suite(*suite, folder.join("lanefs"), &mut skipped);
+        let ran = run_suite((*suite, args.no_leases), folder.join("lanefs"), &mut skipped);
         for line in skipped {
             println!("left out: {line}");
         }
@@ -74,7 +77,11 @@ pub(crate) fn run_alone(args: &Posix) -> Result<()> {
     Ok(())
 }
 
-fn run_suite(suite: Suite, lanefs: PathBuf, skipped: &mut Vec<String>) -> Result<()> {
+fn run_suite(
+    (suite, no_leases): (Suite, bool),
+    lanefs: PathBuf,
+    skipped: &mut Vec<String>,
+) -> Result<()> {
     let list = Excluded::read(&root().join("tests/posix/excluded.txt"))?;
     let switch = match UringOn::new()? {
         Ok(switch) => Some(switch),
@@ -83,7 +90,7 @@ fn run_suite(suite: Suite, lanefs: PathBuf, skipped: &mut Vec<String>) -> Result
             None
         }
     };
-    let mut stand = Stand::new(suite.text(), lanefs)?;
+    let mut stand = Stand::new(suite.text(), lanefs, no_leases)?;
     let results = match suite {
         Suite::Pjdfstest => pjdfstest::run(&mut stand),
         Suite::Fsx => fsx::run(&mut stand),

@@ -2,6 +2,7 @@
 //! there are CPUs (`.config/nextest.toml`), because most of them wait.
 
 use crate::forbidden;
+use crate::posix::Suite;
 use crate::run::{cargo, target_dir};
 use anyhow::Result;
 use std::process::Command;
@@ -96,11 +97,25 @@ pub(crate) fn interfaces_on_epoll(roll: u64) -> Result<Command> {
     forbidden::without_io_uring(&command)
 }
 
+/// Whether the short form runs a suite a second time, with mounts that cache nothing: pjdfstest or fsx,
+/// by the roll.
+pub(crate) fn runs_without_leases(suite: Suite, roll: u64) -> bool {
+    suite == if roll.is_multiple_of(2) { Suite::Pjdfstest } else { Suite::Fsx }
+}
+
 /// The parts that only `--long` runs.
 pub(crate) fn left_to_long(roll: u64) -> Vec<String> {
     let line = |what: &str| format!("{what} (`cargo xtask ci --long`)");
+    let suites = Suite::ALL.into_iter().filter(|suite| !runs_without_leases(*suite, roll));
+    let suites: Vec<&str> = suites.map(Suite::text).collect();
     vec![
-        line(&format!("end-to-end tests with the other drivers (roll {})", roll + 1)),
+        line(&format!("without leases: {}", suites.join(", "))),
+        line(&format!(
+            "end-to-end tests with the other drivers, and without leases where they had them and with \
+             leases where they had none (roll {})",
+            roll + 1
+        )),
+        line("10,000 random trials of each kind on mounts that cache, and 3,000 of each race"),
         line("end-to-end tests with server and mount on epoll"),
         line("the long form of crash: 100 kills, 40 power cuts, every step"),
         line("nine of ten minutes of the simulator's fresh seeds"),

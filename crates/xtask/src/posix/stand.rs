@@ -18,6 +18,8 @@ pub(crate) struct Stand {
     folder: PathBuf,
     mounts: PathBuf,
     lanefs: PathBuf,
+    /// Whether the mounts cache.
+    leases: &'static str,
     /// The first is stopped last.
     running: Vec<Running>,
 }
@@ -29,8 +31,9 @@ struct Running {
 
 impl Stand {
     /// Starts all in an empty folder.
-    pub(crate) fn new(name: &str, lanefs: PathBuf) -> Result<Self> {
-        let folder = target_dir().join("tmp").join(format!("posix-{name}"));
+    pub(crate) fn new(name: &str, lanefs: PathBuf, no_leases: bool) -> Result<Self> {
+        let leases = if no_leases { "off" } else { "on" };
+        let folder = target_dir().join("tmp").join(format!("posix-{name}-leases-{leases}"));
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
         }
@@ -40,7 +43,7 @@ impl Stand {
             // The suites act as other users, too.
             fs::set_permissions(folder, Permissions::from_mode(0o755))?;
         }
-        let mut stand = Self { folder, mounts, lanefs, running: Vec::new() };
+        let mut stand = Self { folder, mounts, lanefs, leases, running: Vec::new() };
         stand.start()?;
         Ok(stand)
     }
@@ -84,7 +87,8 @@ impl Stand {
     fn command(&self, name: &str) -> Command {
         let mut command = Command::new(&self.lanefs);
         command.arg(name).env("XDG_CONFIG_HOME", self.beside("config"));
-        command.env_remove("LANEFS_SECRET_FILE").stdin(Stdio::null());
+        command.env_remove("LANEFS_SECRET_FILE").env("LANEFS_LEASES", self.leases);
+        command.stdin(Stdio::null());
         command
     }
 

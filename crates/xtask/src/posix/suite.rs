@@ -19,6 +19,16 @@ impl Suite {
     /// All of them, in the order in which they run.
     pub(crate) const ALL: [Self; 4] = [Self::Pjdfstest, Self::Fsx, Self::Fio, Self::StressNg];
 
+    /// Its name in reports of a run without leases.
+    pub(crate) const fn text_without_leases(self) -> &'static str {
+        match self {
+            Self::Pjdfstest => "pjdfstest without leases",
+            Self::Fsx => "fsx without leases",
+            Self::Fio => "fio without leases",
+            Self::StressNg => "stress-ng without leases",
+        }
+    }
+
     /// Its name in the list and in reports.
     pub(crate) const fn text(self) -> &'static str {
         match self {
