@@ -28,8 +28,8 @@ pub(crate) enum Limit {
     Layers(u8),
     /// Pieces of a file by sendfile.
     Sendfile { file: PathBuf, piece_bytes: u32 },
-    /// Pieces received and written to a file, not synced.
-    RecvWrite { file: PathBuf, piece_bytes: u32 },
+    /// Pieces received and written to a file, and synced as often as a server does, or not at all.
+    RecvWrite { file: PathBuf, piece_bytes: u32, synced: bool },
     /// As [`Self::Echo`], with a read or write of a piece of a file within the turn.
     Inline { driver: DriverKind, file: PathBuf, piece_bytes: u32 },
 }
@@ -45,7 +45,9 @@ impl Limit {
             Self::Echo(driver) => vec!["echo".to_owned(), driver.text().to_owned()],
             Self::Layers(hop_count) => vec!["layers".to_owned(), hop_count.to_string()],
             Self::Sendfile { file, piece_bytes } => bulk("sendfile", file, *piece_bytes),
-            Self::RecvWrite { file, piece_bytes } => bulk("recv-write", file, *piece_bytes),
+            Self::RecvWrite { file, piece_bytes, synced } => {
+                bulk(if *synced { "recv-write-sync" } else { "recv-write" }, file, *piece_bytes)
+            }
             Self::Inline { driver, file, piece_bytes } => {
                 let mut arguments = bulk("inline", file, *piece_bytes);
                 arguments.push(driver.text().to_owned());
@@ -63,8 +65,9 @@ impl Limit {
             ["sendfile", bytes, file] => {
                 Self::Sendfile { file: file.into(), piece_bytes: bytes.parse()? }
             }
-            ["recv-write", bytes, file] => {
-                Self::RecvWrite { file: file.into(), piece_bytes: bytes.parse()? }
+            [way @ ("recv-write" | "recv-write-sync"), bytes, file] => {
+                let (file, synced) = (file.into(), way == "recv-write-sync");
+                Self::RecvWrite { file, piece_bytes: bytes.parse()?, synced }
             }
             ["inline", bytes, file, driver] => {
                 let (driver, piece_bytes) = (driver_called(driver)?, bytes.parse()?);
@@ -107,8 +110,9 @@ pub fn run_limit(arguments: &[String]) -> Result<()> {
         Limit::Sendfile { file, piece_bytes } => {
             bulk::run(listener, &file, piece_bytes, bulk::Way::Out)
         }
-        Limit::RecvWrite { file, piece_bytes } => {
-            bulk::run(listener, &file, piece_bytes, bulk::Way::In)
+        Limit::RecvWrite { file, piece_bytes, synced } => {
+            let way = if synced { bulk::Way::InSynced } else { bulk::Way::In };
+            bulk::run(listener, &file, piece_bytes, way)
         }
         Limit::Inline { driver, file, piece_bytes } => {
             inline::run(listener, driver, &file, piece_bytes)

@@ -1,5 +1,5 @@
 //! `stream` (seed 004): many clients read and write large files, beside sendfile, and recv and
-//! pwrite, of the same bytes.
+//! pwrite, of the same bytes: with a sync behind them as often as a server's, and without one.
 
 use crate::getattr::refuse_hops;
 use crate::limit::Limit;
@@ -32,8 +32,15 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     let local = home.options.remote.is_none();
     let mut rows = Vec::new();
     for way in ["read", "write"] {
-        let limit = if local { Some(start_limit(home, way, (&bytes, file_bytes))?) } else { None };
-        let limit_name = if way == "read" { "sendfile" } else { "recv+pwrite" };
+        // The last one is what our row is compared with.
+        let limit_names: &[&str] = match way {
+            "read" => &["sendfile"],
+            _ => &["recv+pwrite", "recv+pwrite+sync"],
+        };
+        let limit_names = if local { limit_names } else { &[] };
+        let start =
+            |name: &&'static str| Ok((*name, start_limit(home, name, (&bytes, file_bytes))?));
+        let limits = limit_names.iter().map(start).collect::<Result<Vec<_>>>()?;
         let mut race = Race::new(home);
         for shape in home.options.shapes(&SHAPES) {
             let name = |who: &str| Row::new(NAME, who);
@@ -44,10 +51,10 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
                 }
                 write_of(ring, files, pieces, &bytes)
             };
-            let beside = match &limit {
-                Some(limit) => Some(race.enter(limit, name(limit_name), shape, work)?),
-                None => None,
-            };
+            let mut beside = None;
+            for (limit_name, limit) in &limits {
+                beside = Some(race.enter(limit, name(limit_name), shape, work)?);
+            }
             let ours = race.enter(&server, name(way), shape, work)?;
             if let Some(beside) = beside {
                 race.hold(ours, beside, Compare::CpuPerByte);
@@ -106,16 +113,16 @@ pub(crate) fn make_files(
 }
 
 /// One file as large as all of the server's files together.
-fn start_limit(home: &Home, way: &str, (bytes, file_bytes): (&[u8], u64)) -> Result<Server> {
-    let path: PathBuf = home.path().join(format!("limit-{way}"));
+fn start_limit(home: &Home, name: &str, (bytes, file_bytes): (&[u8], u64)) -> Result<Server> {
+    let path: PathBuf = home.path().join(format!("limit-{name}"));
     let mut file = File::create(&path).context("cannot make the limit's file")?;
     for _ in 0..u64::from(FILE_COUNT) * file_bytes / bytes.len() as u64 {
         file.write_all(bytes).context("cannot fill the limit's file")?;
     }
     file.sync_data().context("cannot sync the limit's file")?;
     let piece_bytes = u32::try_from(bytes.len())?;
-    home.start_limit(&match way {
-        "read" => Limit::Sendfile { file: path, piece_bytes },
-        _ => Limit::RecvWrite { file: path, piece_bytes },
+    home.start_limit(&match name {
+        "sendfile" => Limit::Sendfile { file: path, piece_bytes },
+        _ => Limit::RecvWrite { file: path, piece_bytes, synced: name == "recv+pwrite+sync" },
     })
 }
