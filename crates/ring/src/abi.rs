@@ -3,6 +3,12 @@
 //! Everything behind `fuse_in_header` is decoded by the core. Sources: `include/uapi/linux/fuse.h`
 //! of Linux 6.14; sizes are asserted here.
 
+/// `FUSE_LOOKUP`.
+const OP_LOOKUP: u32 = 1;
+/// `FUSE_OPEN`.
+const OP_OPEN: u32 = 14;
+/// `FUSE_CREATE`.
+const OP_CREATE: u32 = 35;
 /// `FUSE_READ`.
 const OP_READ: u32 = 15;
 /// `FUSE_WRITE`.
@@ -86,6 +92,13 @@ impl InHeader {
     /// Whether a process usually waits for the answer.
     pub(crate) const fn is_awaited(self) -> bool {
         !self.is_unanswered() && !matches!(self.opcode, OP_RELEASE | OP_RELEASEDIR)
+    }
+
+    /// Whether the caller's `/proc/<pid>/stat` may be read before the answer. It cannot be read
+    /// while the process is in execve(2) and closes files or drops mappings: it would wait for this
+    /// lane's answer to FLUSH or WRITE, and this lane for the process. It resolves no path then.
+    pub(crate) const fn is_of_path(self) -> bool {
+        matches!(self.opcode, OP_LOOKUP | OP_OPEN | OP_CREATE)
     }
 }
 

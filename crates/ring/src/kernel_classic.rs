@@ -72,8 +72,8 @@ pub(crate) struct Classic {
     held: Option<Held>,
     /// Requests of this turn that a process waits for.
     awaited_count: usize,
-    /// The thread that made the last of them.
-    caller_pid: u32,
+    /// The thread that made the last of them with a path.
+    caller_pid: Option<u32>,
 }
 
 /// Whether a wake-up reads on after its first request. A read that finds nothing costs a system
@@ -124,7 +124,7 @@ impl Classic {
             order,
             held: None,
             awaited_count: 0,
-            caller_pid: 0,
+            caller_pid: None,
         }
     }
 
@@ -191,8 +191,9 @@ impl Classic {
         }
         if self.awaited_count > 0 {
             self.order.on_taken(self.awaited_count, io.now.mono);
-            if self.order.shall_locate()
-                && let Some(core) = caller::core(self.caller_pid, &mut io.counters.syscall_count)
+            if let Some(pid) = self.caller_pid.take()
+                && self.order.shall_locate()
+                && let Some(core) = caller::core(pid, &mut io.counters.syscall_count)
             {
                 self.order.on_located(core);
             }
@@ -251,7 +252,9 @@ impl Classic {
         io.counters.kernel_request_count += 1;
         if header.is_awaited() {
             self.awaited_count += 1;
-            self.caller_pid = header.pid;
+            if header.is_of_path() {
+                self.caller_pid = Some(header.pid);
+            }
         }
         self.pass_held(io);
         let request = io.pool.bytes(buf, 0, request_bytes);

@@ -1,5 +1,5 @@
 //! Fifos, sockets and devices through the mount: names and numbers are the server's, what opens
-//! is the kernel's.
+//! is the kernel's. And files that a program closes by becoming another.
 
 use crate::fixture::{Fixture, failure, must, program, run, texts};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -189,4 +189,19 @@ fn root_may_mount_with_device_files_and_set_id_programs() {
         assert_eq!(user.trim(), if more == ["--suid"] { "0" } else { "5001" });
         up.stop();
     }
+}
+
+/// While execve(2) closes inherited descriptors, the kernel holds a lock of the process and awaits
+/// the mount's answers: a mount that looked at the process would wait for it for ever.
+#[test]
+fn execve_closes_files_of_the_mount() {
+    let Some(fixture) = Fixture::new("exec_close") else { return };
+    let up = fixture.up(&[]);
+    let open = |number: u32| fs::File::create(up.dir.join(number.to_string())).unwrap();
+    let files: Vec<_> = (0..20).map(open).collect();
+    for _ in 0..100 {
+        must(&mut program("true"));
+    }
+    assert_eq!(fs::read_dir(&up.dir).unwrap().count(), files.len());
+    up.stop();
 }
