@@ -475,6 +475,16 @@ impl Client {
             }
             Plan::Layout { inode } => self.on_layout(inode, result),
             Plan::Direct
+            | Plan::Entry
+            | Plan::Sized(_)
+            | Plan::Create(_)
+            | Plan::RemoteInode(_)
+            | Plan::Resize(_)
+                if job.call.is_none() =>
+            {
+                self.jobs.note_late_change();
+            }
+            Plan::Direct
             | Plan::Read(_)
             | Plan::LockCall { .. }
             | Plan::Entry

@@ -44,11 +44,18 @@ pub(crate) struct Jobs {
     answers: VecDeque<Outcome>,
     /// Interrupted calls that still wait for a reply, and until when.
     interrupts: Vec<(Mono, CallId)>,
+    /// A call has ended that was abandoned before.
+    late_change: bool,
 }
 
 impl Jobs {
     pub(crate) const fn new() -> Self {
-        Self { slab: Slab::new(), answers: VecDeque::new(), interrupts: Vec::new() }
+        Self {
+            slab: Slab::new(),
+            answers: VecDeque::new(),
+            interrupts: Vec::new(),
+            late_change: false,
+        }
     }
 
     /// Adds a job without requests.
@@ -101,6 +108,16 @@ impl Jobs {
         grants: JobGrants,
     ) {
         self.answers.push_back((call, result, grants));
+    }
+
+    /// A call that was abandoned is over, executed or not.
+    pub(crate) const fn note_late_change(&mut self) {
+        self.late_change = true;
+    }
+
+    /// Whether there was one.
+    pub(crate) const fn take_late_change(&mut self) -> bool {
+        core::mem::replace(&mut self.late_change, false)
     }
 
     /// Takes the oldest answer.

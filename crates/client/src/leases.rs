@@ -20,8 +20,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
-    Attr, Grants, Header, InodeNo, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError, Recall,
-    RecallAck, RecallNo, Rule, Status, Wire as _, Writer, request_flag,
+    Attr, Grants, Header, InodeNo, Layout, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError,
+    Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, request_flag,
 };
 
 /// What a frontend may cache of an answer, and until when.
@@ -148,6 +148,19 @@ impl Client {
     #[must_use]
     pub fn granted_further(&self) -> &[GrantedAttributes] {
         &self.leases.further
+    }
+
+    /// The layout of a file, which another lane of this client has learned.
+    pub fn learn_layout(&mut self, inode: InodeNo, layout: Layout) {
+        if self.layouts.get(inode).is_none() {
+            self.layouts.learn(inode, layout);
+        }
+    }
+
+    /// Whether a call that was abandoned may have been executed since: the frontend caches nothing
+    /// any more that it has learned so far.
+    pub const fn take_late_change(&mut self) -> bool {
+        self.jobs.take_late_change()
     }
 
     /// The next recall: the frontend drops these from all caches, and then calls

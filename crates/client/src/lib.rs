@@ -26,6 +26,7 @@
 
 extern crate alloc;
 
+mod cache;
 mod call;
 mod client;
 mod evict;
@@ -60,6 +61,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+pub use cache::{Asked, Cache, CacheSize, Found, KNOWN_NAME_COUNT_MAX, TakenAnswer};
 pub use call::{
     Answer, Call, CallId, Create, Open, ReadList, Resize, SetLock, Sync, Tmpfile, Write, WriteList,
 };

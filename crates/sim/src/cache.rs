@@ -52,6 +52,13 @@ struct AllNames {
     until: Mono,
 }
 
+impl<T> Cached<T> {
+    /// What is known now, for a check.
+    pub(crate) const fn now(value: T, since_ns: u64) -> Self {
+        Self { value, since_ns, until: Mono(0), lease_no: LeaseNo(0) }
+    }
+}
+
 /// A range of a file that was read.
 #[derive(Clone, Debug)]
 struct Page {

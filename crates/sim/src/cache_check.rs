@@ -55,6 +55,12 @@ impl Simulation {
         let now = self.now_at(Place::Client(client, 0)).mono;
         let Some(seen) = self.mounts[client].cache.answer(spec, now) else { return false };
         self.log_line(|| format!("client {client}: {spec:?} from its cache: {seen:?}"));
+        self.check_seen(client, spec, seen);
+        true
+    }
+
+    /// Checks what a process sees from a cache.
+    pub(crate) fn check_seen(&mut self, client: usize, spec: &CallSpec, seen: Seen) {
         match (seen, *spec) {
             (Seen::Attributes(attr), _) => {
                 self.check_attributes("L2", client, &attr);
@@ -64,7 +70,7 @@ impl Simulation {
                 }
             }
             (Seen::Name(cached), CallSpec::Lookup { parent, name }) => {
-                self.check_name("L2", client, (parent, name), &cached);
+                self.check_name("L2", Some(client), (parent, name), &cached);
             }
             (Seen::Bytes(bytes), CallSpec::Read { inode, file_offset, read_bytes }) => {
                 let at_end = bytes.len() < crate::number::narrow(u64::from(read_bytes));
@@ -80,7 +86,18 @@ impl Simulation {
             }
             (Seen::Name(_) | Seen::NoXattrs | Seen::Bytes(_), _) => {}
         }
-        true
+    }
+
+    /// Checks what a mount knows of a name now; it knows of all changes, or of all but those of this
+    /// client.
+    pub(crate) fn check_known_name(
+        &mut self,
+        rule: &str,
+        other_than: Option<usize>,
+        (key, value): ((InodeNo, NameNo), Option<InodeNo>),
+    ) {
+        let cached = Cached::now(value, self.now_ns);
+        self.check_name(rule, other_than, key, &cached);
     }
 
     fn check_cached_bytes(&mut self, (client, inode): (usize, InodeNo), found: &Found<'_>) {
@@ -113,16 +130,24 @@ impl Simulation {
                 CacheKey::Name(parent, name) => Some((parent, name)),
                 _ => None,
             });
+            let keys: Vec<_> = names.collect();
             let names: Vec<_> =
-                names.filter_map(|key| Some((key, mount.cache.name(key, now)?))).collect();
-            for attr in mount.cache.all_attributes(now) {
+                keys.iter().filter_map(|key| Some((*key, mount.cache.name(*key, now)?))).collect();
+            let known: Vec<_> =
+                keys.iter().filter_map(|key| Some((*key, mount.known_name(now, *key)?))).collect();
+            let mut attributes = mount.cache.all_attributes(now);
+            attributes.extend(mount.known.all_attributes(now));
+            for attr in attributes {
                 self.check_attributes("L1", client, &attr);
                 if attr.has_no_xattrs() {
                     self.check_no_xattrs("L1", client, (attr.inode, None));
                 }
             }
             for (key, cached) in names {
-                self.check_name("L1", client, key, &cached);
+                self.check_name("L1", Some(client), key, &cached);
+            }
+            for (key, value) in known {
+                self.check_known_name("L1", Some(client), (key, value));
             }
         }
     }
@@ -178,7 +203,7 @@ impl Simulation {
     fn check_name(
         &mut self,
         rule: &str,
-        client: usize,
+        other_than: Option<usize>,
         key: (InodeNo, NameNo),
         cached: &Cached<Option<InodeNo>>,
     ) {
@@ -187,7 +212,7 @@ impl Simulation {
         let renames = !self.shown.has_links;
         let is_other = |call: &CallRecord| {
             let is_over = call.ended_ns.is_some_and(|ended_ns| ended_ns <= self.now_ns);
-            call.client != client
+            other_than != Some(call.client)
                 && is_over
                 && self.is_certain(call)
                 && contradicts(call, key, cached.value, renames)
@@ -204,7 +229,7 @@ impl Simulation {
             tags.iter().filter_map(calls).find(|(_, call)| is_other(call) && !is_same(call));
         let Some((tag, _)) = found else { return };
         self.violates(format!(
-            "{rule}: client {client} has name {key:?} as {:?} since {} us, and call {tag} changed it",
+            "{rule}: a client has name {key:?} as {:?} since {} us, and call {tag} changed it",
             cached.value,
             cached.since_ns / 1000
         ));

@@ -4,12 +4,13 @@ use crate::audit::LossyRead;
 use crate::bytes::{FileChange, Found, TimedChange, explain_all, uncertain};
 use crate::cache::{KernelCache, Offer};
 use crate::due::{CLOCK_RATE, Due, Place};
+use crate::mount_cache::{learn, new_cache};
 use crate::net::{End, SentFrame};
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
 use crate::reply::{ReplyBytes, result_of, take_reply_bytes};
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, CallState, Tag};
-use client::{Answer, CallId, Client, Config, RecallId, RecalledKey};
+use client::{Answer, Asked, Cache, CallId, Client, Config, RecallId, RecalledKey};
 use interface::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
 use std::collections::BTreeMap;
 use test_runtime::LaneState;
@@ -24,6 +25,8 @@ pub(crate) struct ClientLane {
     /// Calls to begin in the next turn.
     pub(crate) to_begin: Vec<Tag>,
     pub(crate) interrupts: Vec<Tag>,
+    /// Calls under way, for the cache of the mount.
+    asked: BTreeMap<Tag, Asked>,
     /// Recalls that are not processed yet, each from this time on.
     recalls: Vec<(u64, RecallId, Vec<RecalledKey>)>,
     /// The oldest server process whose frames this turn received.
@@ -46,6 +49,8 @@ pub(crate) struct Mount {
     /// It runs the audit, not the workload.
     pub(crate) audits: bool,
     pub(crate) cache: KernelCache,
+    /// What its lanes know.
+    pub(crate) known: Cache,
     /// Its monotonic clock advances so much while 1,000 pass.
     pub(crate) clock_rate: u64,
 }
@@ -62,6 +67,7 @@ impl Simulation {
         let uuid = ClientUuid(self.prng.bytes());
         let caches = self.plan.leases && !audits;
         let clock_rate = if caches { self.roll_clock_rate() } else { CLOCK_RATE };
+        let known_seed = self.prng.clone().number();
         let lanes = (0..lane_count)
             .map(|lane| {
                 let config = Config {
@@ -88,6 +94,7 @@ impl Simulation {
                     outstanding: BTreeMap::new(),
                     to_begin: Vec::new(),
                     interrupts: Vec::new(),
+                    asked: BTreeMap::new(),
                     recalls: Vec::new(),
                     frame_life: 0,
                 }
@@ -103,6 +110,7 @@ impl Simulation {
             handles: Vec::new(),
             audits,
             cache: KernelCache::default(),
+            known: new_cache(known_seed, crate::rules::of_run(self.plan.injection)),
             clock_rate,
         });
         client
@@ -164,7 +172,9 @@ impl Simulation {
                 }
             }
         }
-        let Mount { lanes, cache, .. } = &mut self.mounts[client];
+        let Mount { lanes, cache, known, audits, .. } = &mut self.mounts[client];
+        let caches = self.plan.leases && !*audits;
+        let lane_id = LaneId(narrow_u16(lane));
         let sim_lane = &mut lanes[lane];
         let mut actions = Vec::new();
         let mut arena = std::mem::take(&mut sim_lane.state.arena);
@@ -179,7 +189,12 @@ impl Simulation {
             let spec = self.calls[narrow(u64::from(tag)) - 1].spec;
             let bulk = written(&spec).map(|bytes| sim_lane.state.bufs.put(bytes));
             sim_lane.outstanding.insert(tag, bulk);
-            spec.with(tag, bulk, |id, call| sim_lane.core.call(&mut turn, id, call));
+            spec.with(tag, bulk, |id, call| {
+                if caches {
+                    sim_lane.asked.insert(tag, known.begin(now.mono, lane_id, &call));
+                }
+                sim_lane.core.call(&mut turn, id, call);
+            });
         }
         for (_, id, keys) in sim_lane.recalls.extract_if(.., |(at_ns, ..)| *at_ns <= now_ns) {
             cache.recall(&keys);
@@ -197,15 +212,25 @@ impl Simulation {
                 let keeps = granted.contents.is_some();
                 let (granted, further) = (&granted, sim_lane.core.granted_further());
                 let offer = Offer { granted, further, found: &reply_bytes, now: now.mono };
+                if let Some(asked) = sim_lane.asked.remove(&narrow_u32(narrow(id.0))) {
+                    let made = (narrow_u32(narrow(id.0)), &call.spec);
+                    learn(known, asked, made, (&result, offer));
+                }
                 cache.end(&call, now_ns, offer);
                 if let (Ok(Answer::Opened { handle, .. }), true) = (&result, keeps) {
                     sim_lane.core.keep(*handle);
                 }
                 answers.push((id, result, reply_bytes));
             }
-            recalls.extend(core::iter::from_fn(|| sim_lane.core.next_recall()));
+            let recalled: Vec<_> = core::iter::from_fn(|| sim_lane.core.next_recall()).collect();
+            recalled.iter().flat_map(|(_, keys)| keys).for_each(|key| known.recall(key));
+            recalls.extend(recalled);
+            if sim_lane.core.take_late_change() {
+                known.clear();
+            }
             let drops = sim_lane.core.take_drop();
             if drops {
+                known.clear();
                 cache.clear();
                 sim_lane.core.dropped();
             }

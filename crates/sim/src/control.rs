@@ -185,7 +185,9 @@ impl Plan {
             | Rule::LeaseLateGrant
             | Rule::LeaseTerm
             | Rule::LeaseReconnect
-            | Rule::LeaseRestart => self.lease(rule),
+            | Rule::LeaseRestart
+            | Rule::KnownNames
+            | Rule::OwnChanges => self.lease(rule),
             Rule::OwnUnacked
             | Rule::Tombstones
             | Rule::Topology
@@ -241,6 +243,22 @@ impl Plan {
         };
         self.faults = Faults { pause_count, cut_count, server_crash_count, ..Faults::NONE };
         (self.last_crash, self.client_dies_too) = (false, false);
+        match rule {
+            Rule::OwnChanges => self.client_lanes.fill(2),
+            Rule::KnownNames => {
+                // Directories that one client has made, and names in them that another one makes.
+                const MIX: [(Kind, u64); 5] = [
+                    (Kind::Lookup, 8),
+                    (Kind::Getattr, 3),
+                    (Kind::Create, 4),
+                    (Kind::Mkdir, 3),
+                    (Kind::Readdir, 3),
+                ];
+                self.mix = MIX.to_vec();
+                (self.choice_count, self.name_count) = (3, 4);
+            }
+            _ => {}
+        }
     }
 
     /// These clients and this trace, and no other faults. Some runs begin with random calls as

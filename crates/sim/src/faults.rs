@@ -178,7 +178,9 @@ impl Simulation {
         let Some(spec) = self.roll_call(client) else {
             return self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
         };
-        if self.is_answered_by_cache(client, &spec) {
+        if self.is_answered_by_cache(client, &spec)
+            || self.is_answered_by_mount((client, lane), &spec)
+        {
             return self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
         }
         if self.opens_kept(client, lane, &spec) {

@@ -47,6 +47,7 @@ mod faults;
 mod lying_disk;
 mod malicious_client;
 mod model;
+mod mount_cache;
 mod net;
 mod number;
 mod order;

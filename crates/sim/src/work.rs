@@ -61,6 +61,11 @@ pub(crate) fn name_bytes(number: NameNo) -> &'static [u8] {
     NAMES[number % NAMES.len()]
 }
 
+/// A name, by number.
+pub(crate) fn name_of(number: NameNo) -> Name<'static> {
+    name(number)
+}
+
 fn name(number: NameNo) -> Name<'static> {
     #[expect(clippy::expect_used, reason = "the table has names only")]
     Name::new(name_bytes(number)).expect("one character is a name")

@@ -164,5 +164,7 @@ mod rules {
         lease_term LeaseTerm,
         lease_reconnect LeaseReconnect,
         lease_restart LeaseRestart,
+        known_names KnownNames,
+        own_changes OwnChanges,
     }
 }

@@ -81,6 +81,10 @@ rules! {
     /// Leases are granted only to clients that the next recovery awaits, and it awaits them for
     /// the term.
     LeaseRestart "lease-restart",
+    /// What a client knows of a directory's names ends with the lease of its attributes.
+    KnownNames "known-names",
+    /// A client's own change outdates what its other lanes have cached.
+    OwnChanges "own-changes",
 }
 
 impl Rule {

@@ -1,0 +1,205 @@
+//! The changes of this client: what each concerns, from its beginning to its end.
+//!
+//! As long as a change is under way, nothing of what it concerns is answered from the cache: another
+//! client may have seen its result, and say so. When it has ended, what was learned before is
+//! outdated.
+
+use super::Cache;
+use super::stamps::{Outdated, Stamp};
+use crate::Call;
+use interface::Mono;
+use wire::{FileKind, InodeNo, LaneId, Name, Rule};
+
+/// A call under way: the lane that made it, the stamp of before, and what it changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asked {
+    pub(super) lane: LaneId,
+    pub(super) sent: Stamp,
+    pub(super) changing: Changing,
+}
+
+/// What a call changes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Changing {
+    /// The hashes of names.
+    names: [Option<u64>; 2],
+    inodes: [Option<InodeNo>; 4],
+    /// An inode that is not known, too.
+    unknown: bool,
+    /// The first name was known to be absent.
+    pub(super) is_absent: bool,
+    /// The inode that certainly gets the new name of a rename: it has no other name.
+    pub(super) moved: Option<InodeNo>,
+}
+
+/// What a call has changed.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Changed {
+    pub(super) names: [Option<Outdated>; 2],
+    inodes: [Option<(InodeNo, Outdated)>; 4],
+}
+
+impl Changed {
+    pub(super) fn inode(&self, inode: InodeNo) -> Option<Outdated> {
+        let mut found = self.inodes.iter().flatten();
+        found.find(|(changed, _)| *changed == inode).map(|(_, outdated)| *outdated)
+    }
+}
+
+impl Cache {
+    /// A call of this client is about to be made, by this lane. [`Self::learn`] ends it.
+    #[must_use]
+    pub fn begin(&self, now: Mono, lane: LaneId, call: &Call<'_>) -> Asked {
+        let mut changing = Changing::default();
+        if self.rules.hold(Rule::OwnChanges) {
+            self.collect(now, call, &mut changing);
+        }
+        for hash in changing.names.into_iter().flatten() {
+            self.name_slots.begin(hash);
+        }
+        for inode in changing.inodes.into_iter().flatten() {
+            self.attribute_slots.begin(self.inode_hash(inode));
+        }
+        if changing.unknown {
+            self.unknown.begin(0);
+        }
+        Asked { lane, sent: self.clock.now(), changing }
+    }
+
+    /// What a call changes when it succeeds.
+    fn collect(&self, now: Mono, call: &Call<'_>, changing: &mut Changing) {
+        match call {
+            Call::Create(crate::Create { parent, name, .. })
+            | Call::Mkdir(wire::Mkdir { parent, name, .. })
+            | Call::Symlink(wire::Symlink { parent, name, .. })
+            | Call::Mknod(wire::Mknod { parent, name, .. }) => {
+                self.collect_name(changing, *parent, *name);
+            }
+            Call::Link(args) => {
+                self.collect_name(changing, args.parent, args.name);
+                changing.add_inode(args.inode);
+            }
+            Call::Unlink(wire::Unlink { parent, name, .. })
+            | Call::Rmdir(wire::Rmdir { parent, name, .. }) => {
+                self.collect_named(now, changing, (*parent, *name));
+            }
+            Call::Rename(args) => {
+                changing.moved = self.single(now, args.parent, args.name);
+                self.collect_named(now, changing, (args.parent, args.name));
+                self.collect_named(now, changing, (args.new_parent, args.new_name));
+            }
+            Call::Setattr(wire::Setattr { inode, .. })
+            | Call::Resize(crate::Resize { inode, .. })
+            | Call::Setxattr(wire::Setxattr { inode, .. })
+            | Call::Removexattr(wire::Removexattr { inode, .. })
+            | Call::Write(crate::Write { inode, .. })
+            | Call::WriteList(crate::WriteList { inode, .. })
+            | Call::Allocate(wire::Allocate { inode, .. }) => changing.add_inode(*inode),
+            Call::Lookup(_)
+            | Call::Getattr(_)
+            | Call::Open(_)
+            | Call::Tmpfile(_)
+            | Call::Readdir(_)
+            | Call::Readlink(_)
+            | Call::Find(_)
+            | Call::Close(_)
+            | Call::Access(_)
+            | Call::Getxattr(_)
+            | Call::Listxattr(_)
+            | Call::Statfs
+            | Call::Read(_)
+            | Call::ReadList(_)
+            | Call::Seek(_)
+            | Call::SetLock(_)
+            | Call::GetLock(_)
+            | Call::Flush { .. }
+            | Call::Sync(_)
+            | Call::SyncAll
+            | Call::SyncShards
+            | Call::Goodbye
+            | Call::Stats(_)
+            | Call::Ping(_)
+            | Call::SetExport(_)
+            | Call::Exports
+            | Call::Freeze(..)
+            | Call::Inspect(_) => {}
+        }
+    }
+
+    fn collect_name(&self, changing: &mut Changing, dir: InodeNo, name: Name<'_>) {
+        let hash = self.name_hash(dir, name.bytes()).place;
+        let free = changing.names.iter_mut().find(|place| place.is_none());
+        if let Some(place) = free {
+            *place = Some(hash);
+        }
+        changing.add_inode(dir);
+    }
+
+    /// A name, and the inode that it names.
+    fn collect_named(&self, now: Mono, changing: &mut Changing, (dir, name): (InodeNo, Name<'_>)) {
+        let is_first = changing.names[0].is_none();
+        match self.found(now, dir, name).map(|found| found.value) {
+            Some(Some(inode)) => changing.add_inode(inode),
+            Some(None) => changing.is_absent |= is_first,
+            None => changing.unknown = true,
+        }
+        self.collect_name(changing, dir, name);
+    }
+
+    /// The inode that a name names, if it has no other name.
+    fn single(&self, now: Mono, dir: InodeNo, name: Name<'_>) -> Option<InodeNo> {
+        let inode = self.found(now, dir, name)?.value?;
+        let attr = self.attributes(now, inode)?.value;
+        (attr.kind == FileKind::Directory || attr.nlink == 1).then_some(inode)
+    }
+
+    /// A call has ended, and has changed nothing.
+    pub(super) fn cancel(&self, asked: Asked) {
+        let Changing { names, inodes, unknown, .. } = asked.changing;
+        names.into_iter().flatten().for_each(|hash| self.name_slots.cancel(hash));
+        for inode in inodes.into_iter().flatten() {
+            self.attribute_slots.cancel(self.inode_hash(inode));
+        }
+        if unknown {
+            self.unknown.cancel(0);
+        }
+    }
+
+    /// An inode that is not known was changed.
+    pub(super) fn outdate_unknown(&self) {
+        self.unknown.outdate(&self.clock, 0);
+    }
+
+    /// A call has ended: what it has changed is outdated.
+    pub(super) fn end(&self, asked: Asked) -> Changed {
+        let Changing { names, inodes, unknown, .. } = asked.changing;
+        let clock = &self.clock;
+        if unknown {
+            self.unknown.end(clock, 0);
+        }
+        let end_inode = |inode| {
+            let outdated = self.attribute_slots.end(clock, self.inode_hash(inode));
+            (inode, outdated)
+        };
+        Changed {
+            names: names.map(|hash| {
+                let hash = hash?;
+                self.absent.set(hash, 0);
+                Some(self.name_slots.end(clock, hash))
+            }),
+            inodes: inodes.map(|inode| inode.map(end_inode)),
+        }
+    }
+}
+
+impl Changing {
+    fn add_inode(&mut self, inode: InodeNo) {
+        if self.inodes.contains(&Some(inode)) {
+            return;
+        }
+        let free = self.inodes.iter_mut().find(|place| place.is_none());
+        if let Some(place) = free {
+            *place = Some(inode);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What is known now, and the answers that follow from it.
+
+use super::Cache;
+use super::entries::{
+    AttributesEntry, DIRECTORY_WORDS, DirectoryEntry, KernelListings, Lease, NameEntry, NameHash,
+};
+use super::stamps::Stamp;
+use crate::{Answer, Call, Granted};
+use interface::{Mono, Span};
+use wire::{Attr, FileKind, InodeNo, LaneId, Layout, Name, Status};
+
+/// So often is a name without a lease said to be absent, before the server is asked: then the kernel
+/// may keep it.
+const ABSENT_COUNT_MAX: u64 = 2;
+/// The bits of a slot of [`Cache::absent`] that count.
+const ABSENT_COUNT_MASK: u64 = 3;
+
+/// Something that is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found<T> {
+    /// What.
+    pub value: T,
+    lease: Option<Lease>,
+}
+
+impl<T> Found<T> {
+    /// Until when the kernel may keep it that this lane serves: the lane must hear of the recall.
+    fn validity(&self, now: Mono, lane: LaneId) -> Option<Mono> {
+        let lease = self.lease.filter(|lease| lease.lane == lane && now < lease.until);
+        lease.map(|lease| lease.until)
+    }
+}
+
+impl Cache {
+    /// The answer to a call, and what its caller may cache of it, if it is known.
+    #[must_use]
+    pub fn answer(
+        &self,
+        now: Mono,
+        lane: LaneId,
+        call: &Call<'_>,
+    ) -> Option<(Result<Answer, Status>, Granted)> {
+        match call {
+            Call::Lookup(args) => self.answer_lookup((now, lane), args.parent, args.name),
+            Call::Getattr(args) => {
+                let found = self.attributes(now, args.inode)?;
+                let attributes = found.validity(now, lane);
+                let granted = Granted { attributes, ..Granted::default() };
+                Some((Ok(Answer::Entry(found.value)), granted))
+            }
+            Call::Getxattr(args) => {
+                let attr = self.attributes(now, args.inode)?.value;
+                let is_absent = attr.has_no_xattrs() && may_have(&attr, args.name.0);
+                is_absent.then_some((Err(Status::NoData), Granted::default()))
+            }
+            Call::Listxattr(args) => {
+                let attr = self.attributes(now, args.inode)?.value;
+                let empty = Ok(Answer::Value(Span::default()));
+                attr.has_no_xattrs().then_some((empty, Granted::default()))
+            }
+            _ => None,
+        }
+    }
+
+    fn answer_lookup(
+        &self,
+        (now, lane): (Mono, LaneId),
+        dir: InodeNo,
+        name: Name<'_>,
+    ) -> Option<(Result<Answer, Status>, Granted)> {
+        let found = self.found(now, dir, name)?;
+        let validity = found.validity(now, lane);
+        let granted = Granted { name: validity, ..Granted::default() };
+        let Some(inode) = found.value else {
+            let may = validity.is_some() || self.says_absent(self.name_hash(dir, name.bytes()));
+            return may.then_some((Err(Status::NotFound), granted));
+        };
+        let found = self.attributes(now, inode)?;
+        let attributes = found.validity(now, lane);
+        Some((Ok(Answer::Entry(found.value)), Granted { attributes, ..granted }))
+    }
+
+    /// Whether a name is said to be absent once more without a lease.
+    fn says_absent(&self, hash: NameHash) -> bool {
+        let tag = hash.check & !ABSENT_COUNT_MASK;
+        let known = self.absent.get(hash.place);
+        let count = if known & !ABSENT_COUNT_MASK == tag { known & ABSENT_COUNT_MASK } else { 0 };
+        self.absent.set(hash.place, tag | (count + 1).min(ABSENT_COUNT_MAX));
+        count < ABSENT_COUNT_MAX
+    }
+
+    /// The attributes of an inode.
+    #[must_use]
+    pub fn attributes(&self, now: Mono, inode: InodeNo) -> Option<Found<Attr>> {
+        let hash = self.inode_hash(inode);
+        let words = self.attributes.get(hash, |words| words[0] == inode.0)?;
+        let entry = AttributesEntry::of(&words)?;
+        let outdated = self.attribute_slots.get(hash).max(self.unknown.get(0));
+        let is_usable = now < entry.lease.until && !self.is_outdated(entry.stamp, outdated);
+        is_usable.then_some(Found { value: entry.attr, lease: Some(entry.lease) })
+    }
+
+    /// The layout of a file: it never changes, so attributes of any age show it.
+    #[must_use]
+    pub fn layout(&self, inode: InodeNo) -> Option<Layout> {
+        let words = self.attributes.get(self.inode_hash(inode), |words| words[0] == inode.0)?;
+        AttributesEntry::of(&words)?.attr.layout
+    }
+
+    /// The attributes of all inodes that are known, for the simulator.
+    pub fn all_attributes(&self, now: Mono) -> impl Iterator<Item = Attr> {
+        let inodes = self.attributes.all().map(|words| InodeNo(words[0]));
+        inodes.filter_map(move |inode| self.attributes(now, inode)).map(|found| found.value)
+    }
+
+    /// What a name names, or that it does not exist.
+    #[must_use]
+    pub fn found(&self, now: Mono, dir: InodeNo, name: Name<'_>) -> Option<Found<Option<InodeNo>>> {
+        let hash = self.name_hash(dir, name.bytes());
+        let outdated = self.name_slots.get(hash.place);
+        let is_wanted = |entry: &NameEntry| entry.dir == dir && entry.hash == hash;
+        let words = self.names.get(hash.place, |words| is_wanted(&NameEntry::of(words)));
+        let entry = words.map(|words| NameEntry::of(&words));
+        let entry = entry.filter(|entry| !self.is_outdated(entry.stamp, outdated));
+        let is_leased = |entry: &NameEntry| entry.lease.is_some_and(|lease| now < lease.until);
+        if let Some(entry) = entry.filter(is_leased) {
+            return Some(Found { value: entry.inode, lease: entry.lease });
+        }
+        let held = self.hold(now, dir)?;
+        if let Some(entry) = entry.filter(|entry| held.since <= entry.stamp) {
+            return Some(Found { value: entry.inode, lease: None });
+        }
+        let known_at = held.known_at?;
+        let is_absent = outdated <= known_at && self.listed.get(hash.place) <= known_at;
+        is_absent.then_some(Found { value: None, lease: None })
+    }
+
+    /// A directory is opened to be listed. `None`: it is not held, so the kernel must not cache its
+    /// listings; true: what the kernel has cached is of this hold. Otherwise it drops that with the
+    /// reply, within `apply_ms`.
+    #[must_use]
+    pub fn keeps_listings(&self, now: Mono, dir: InodeNo, apply_ms: u64) -> Option<bool> {
+        let KernelListings { since, until } = self.hold(now, dir)?.kernel;
+        if now < until {
+            return Some(since.after_ms(apply_ms) <= now);
+        }
+        let is_same = |words: &[u64; DIRECTORY_WORDS]| words[0] == dir.0;
+        self.directories.update(self.inode_hash(dir), is_same, |words| {
+            let held = DirectoryEntry::of(&words?);
+            // What is listed now gets leases that end at about the same time.
+            let kernel = KernelListings { since: now, until: held.until };
+            Some(DirectoryEntry { kernel, ..held }.words())
+        });
+        Some(false)
+    }
+
+    /// The hold of a directory, if it lasts.
+    pub(super) fn hold(&self, now: Mono, dir: InodeNo) -> Option<DirectoryEntry> {
+        let words = self.directories.get(self.inode_hash(dir), |words| words[0] == dir.0)?;
+        let entry = DirectoryEntry::of(&words);
+        self.lasts(now, &entry).then_some(entry)
+    }
+
+    pub(super) fn lasts(&self, now: Mono, entry: &DirectoryEntry) -> bool {
+        let ended = self.hold_slots.get(self.inode_hash(entry.dir));
+        now < entry.until && ended.max(self.floor.get()) <= entry.since
+    }
+
+    /// Whether an entry with this stamp is outdated, in a slot with that one.
+    pub(super) fn is_outdated(&self, stamp: Stamp, outdated: Stamp) -> bool {
+        outdated.max(self.floor.get()) > stamp
+    }
+}
+
+/// Whether an inode may have an attribute of this name, and everybody may ask for it: the server
+/// judges all others.
+fn may_have(attr: &Attr, name: &[u8]) -> bool {
+    const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+    const SECURITY: &[u8] = b"security.";
+    let is_acl = ACLS.contains(&name) && attr.kind != FileKind::Symlink;
+    is_acl || (name.starts_with(SECURITY) && name.len() > SECURITY.len())
+}
