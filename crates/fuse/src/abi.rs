@@ -129,6 +129,7 @@ pub(crate) mod init_flag {
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const POSIX_ACL: u64 = 1 << 20;
+    pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     /// Linux 5.11 and later.
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
@@ -158,6 +159,7 @@ pub(crate) mod setattr_flag {
 pub(crate) const FOPEN_DIRECT_IO: u32 = 1 << 0;
 /// A reply flag of OPEN: the pages that the kernel has of the file stay valid.
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+pub(crate) const FOPEN_CACHE_DIR: u32 = 1 << 3;
 /// Allows parallel writes within a file's size; the server orders them. (Linux 6.2 and later. The
 /// kernel serializes writes that append or extend, within a mount.)
 pub(crate) const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;

@@ -2,6 +2,7 @@
 
 use crate::abi::{Opcode, WRITE_KILL_SET_ID, fallocate_flag, whence};
 use crate::begin::{Decoded, RequestDecoder, clear_privileges, cleared_by_write};
+use crate::cache::begin_call;
 use crate::handle::FileHandle;
 use crate::lane::MountLane;
 use crate::out::put_written;
@@ -137,9 +138,14 @@ impl MountLane {
             let payload = turn.arena.write(|out| put_written(out, 0));
             return self.reply(turn, pending_id, Status::Ok, payload, None);
         };
+        let (append, sync) = (false, false);
+        let write = Write { inode, file_offset, append, bulk: Some(bulk), sync, clears };
+        let made = (turn.now.mono, &Call::Write(write));
+        let asked = begin_call(self.cache.as_ref(), &mut self.client, made);
         let abandoned = match self.pendings.get_mut(pending_id) {
             Some(pending) => {
                 pending.continuation = Continuation::CopyWritten { buf: bulk.buf };
+                pending.asked = asked;
                 pending.abandoned
             }
             // The kernel then copies by itself.
@@ -148,8 +154,6 @@ impl MountLane {
                 return self.reply(turn, pending_id, Status::NotSupported, Span::default(), None);
             }
         };
-        let (append, bulk, sync) = (false, Some(bulk), false);
-        let write = Write { inode, file_offset, append, bulk, sync, clears };
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, Call::Write(write));
         if abandoned {

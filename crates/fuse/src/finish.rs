@@ -3,6 +3,7 @@
 use crate::abi::Opcode;
 use crate::args::split;
 use crate::begin::clear_privileges;
+use crate::cache::begin_call;
 use crate::lane::MountLane;
 use crate::leases::{Validity, version_of};
 use crate::listing::{Buffer, put_listing};
@@ -48,7 +49,8 @@ impl MountLane {
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
             (Continuation::Opendir, Answer::Opened { handle, .. }) => {
-                self.encode(turn, pending_id, |out| put_opendir(out, handle));
+                let keeps = self.keeps_listings(now, self.node(pending_id).inode());
+                self.encode(turn, pending_id, |out| put_opendir(out, handle, keeps));
             }
             (Continuation::Renamed { from, to }, Answer::Renamed(renamed)) => {
                 self.move_nodes(turn, (from, to), renamed);
@@ -326,8 +328,11 @@ impl MountLane {
         continuation: Continuation,
         request: Call<'_>,
     ) {
+        let made = (turn.now.mono, &request);
+        let asked = begin_call(self.cache.as_ref(), &mut self.client, made);
         let Some(pending) = self.pendings.get_mut(pending_id) else { return };
         pending.continuation = continuation;
+        pending.asked = asked;
         let abandoned = pending.abandoned;
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, request);

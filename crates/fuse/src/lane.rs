@@ -6,7 +6,8 @@
 
 use crate::abi::{Opcode, init_flag};
 use crate::args::split;
-use crate::begin::{Decoded, RequestDecoder};
+use crate::begin::Decoded;
+use crate::cache::begin_call;
 use crate::call_ids::{call_id, pending_id};
 use crate::handle::FileHandle;
 use crate::init::{Negotiated, negotiate, put_init};
@@ -16,13 +17,14 @@ use crate::node::{Moves, Node};
 use crate::pending::{Continuation, PendingRequests, Progress, Wait};
 use crate::recalls::Recalls;
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use client::{Answer, Call, CallId, Client};
+use client::{Answer, Cache, Call, CallId, Client};
 use interface::{
     Action, Bulk, Core, Event, KernelAction, KernelEvent, KernelSlot, LogLevel, Mono, MountMessage,
     PeerAction, PeerEvent, Span, Ticket, Turn,
 };
-use wire::{ClearPrivileges, Groups, LaneId, Status};
+use wire::{LaneId, Status};
 
 /// The time limit for requests in flight after a stop.
 const END_MS_MAX: u64 = 5_000;
@@ -89,6 +91,8 @@ pub struct MountLane {
     pub(crate) moves: Moves,
     pub(crate) leases: Leases,
     pub(crate) recalls: Recalls,
+    /// What all lanes of the mount know.
+    pub(crate) cache: Option<Arc<Cache>>,
     state: MountState,
     unmounted: bool,
     /// Abandoned requests whose next call was just made.
@@ -110,6 +114,7 @@ impl MountLane {
             moves: Moves::default(),
             leases: Leases::new(config.leases),
             recalls: Recalls::default(),
+            cache: None,
             state: MountState::Serving,
             unmounted: false,
             abandon_again: Vec::new(),
@@ -179,23 +184,7 @@ impl MountLane {
     /// Begins a request, also for a second time when the caller's groups are known.
     pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get(pending_id) else { return };
-        let groups = pending.groups.as_deref().map_or(Groups::Unknown, Groups::Known);
-        let decoded = split(&pending.request).and_then(|(header, args)| {
-            let opcode = Opcode::from_number(header.opcode).ok_or(Status::NotImplemented)?;
-            let decoder = RequestDecoder { header, args, groups, bulk: pending.bulk };
-            match pending.progress {
-                Progress::Begun => decoder.decode(opcode),
-                Progress::Size(clears) => decoder.set_rest(clears),
-                Progress::NeedsClear => decoder.clear_after_refusal(opcode),
-                Progress::Cleared if opcode == Opcode::Fallocate => {
-                    decoder.allocate(ClearPrivileges::Nothing)
-                }
-                Progress::Cleared if opcode == Opcode::CopyFileRange => {
-                    decoder.copy(ClearPrivileges::Nothing)
-                }
-                Progress::Cleared => decoder.write_bytes(ClearPrivileges::Nothing),
-            }
-        });
+        let decoded = pending.decoded();
         match decoded {
             Ok(Decoded::Call(_, Continuation::LockWait)) if self.is_full_of_waits() => {
                 self.reply(turn, pending_id, Status::NoLocks, Span::default(), None);
@@ -207,11 +196,20 @@ impl MountLane {
                     let inode = open.inode;
                     return self.reply_kept(turn, pending_id, (inode, kept));
                 }
+                if let Some((result, granted)) = self.known(turn.now.mono, &call, continuation) {
+                    if let Some(pending) = self.pendings.get_mut(pending_id) {
+                        pending.continuation = continuation;
+                    }
+                    return self.on_answer(turn, pending_id, result, granted);
+                }
+                let made = (turn.now.mono, &call);
+                let asked = begin_call(self.cache.as_ref(), &mut self.client, made);
                 // The call's bytes belong to the pending request, so the request is changed after
                 // the call.
                 self.client.call(turn, call_id(pending_id), call);
                 if let Some(pending) = self.pendings.get_mut(pending_id) {
                     pending.continuation = continuation;
+                    pending.asked = asked;
                     if pending.abandoned {
                         // The interrupt applies to all calls of the request.
                         self.abandon_again.push(pending_id);
@@ -272,9 +270,12 @@ impl MountLane {
         let Config { over_io_uring, leases, forgets_names, .. } = self.config;
         let uring = if over_io_uring { init_flag::OVER_IO_URING } else { 0 };
         // A kernel that checks permissions by itself must know the ACLs. Attributes in a listing
-        // are of use only where it may keep them.
+        // are of use only where it may keep them. The target of a symlink never changes.
         let caching = if leases {
-            init_flag::POSIX_ACL | init_flag::DO_READDIRPLUS | init_flag::READDIRPLUS_AUTO
+            init_flag::POSIX_ACL
+                | init_flag::DO_READDIRPLUS
+                | init_flag::READDIRPLUS_AUTO
+                | init_flag::CACHE_SYMLINKS
         } else {
             0
         };
@@ -505,6 +506,7 @@ impl Core for MountLane {
         self.check_recalls(turn);
         loop {
             self.client.settle(turn);
+            self.check_late_changes();
             let mut answered = false;
             let now = turn.now.mono;
             while let Some((call, result, granted)) = self.client.next_granted_answer(now) {
@@ -512,7 +514,10 @@ impl Core for MountLane {
                 match call {
                     SYNC_CALL => self.on_synced(turn, result),
                     GOODBYE_CALL => self.stop(turn),
-                    _ => self.on_answer(turn, pending_id(call), result, granted),
+                    _ => {
+                        self.learn(turn, pending_id(call), &result, &granted);
+                        self.on_answer(turn, pending_id(call), result, granted);
+                    }
                 }
             }
             if self.state == MountState::Stopped {

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! KernelEvent::Request ─▶ begin: decode ─▶ Client::call ─▶ finish: encode ─▶ KernelAction::Reply
+//!                                   └────── cache ─────────▲
 //! ```
 //! A node id is the inode number, for a directory with a tag (`node`); a file handle is the
 //! [`wire::HandleId`]. The kernel caches what leases cover, and only for their rest (`leases`), so
@@ -19,6 +20,7 @@ extern crate alloc;
 mod abi;
 mod args;
 mod begin;
+mod cache;
 mod call_ids;
 mod contents;
 mod finish;

@@ -1,7 +1,8 @@
 //! Encoding the kernel's structs, in the machine's byte order, with reserved fields 0.
 
 use crate::abi::{
-    FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, lock_type, size, statx_mask,
+    FOPEN_CACHE_DIR, FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, lock_type,
+    size, statx_mask,
 };
 use crate::handle::FileHandle;
 use crate::leases::Validity;
@@ -136,10 +137,19 @@ pub(crate) fn put_created(out: &mut Vec<u8>, attr: &Attr, handle: HandleId, vali
     put_open(out, attr, handle);
 }
 
-/// `fuse_open_out` of a directory.
-pub(crate) fn put_opendir(out: &mut Vec<u8>, handle: HandleId) {
+/// `fuse_open_out` of a directory. The kernel caches listings if `keeps` says whether it keeps those
+/// that it has.
+pub(crate) fn put_opendir(out: &mut Vec<u8>, handle: HandleId, keeps: Option<bool>) {
     put_u64(out, handle.0);
-    put_u64(out, 0); // open_flags, padding
+    put_u32(
+        out,
+        match keeps {
+            None => 0,
+            Some(false) => FOPEN_CACHE_DIR,
+            Some(true) => FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE,
+        },
+    );
+    put_u32(out, 0); // padding
 }
 
 /// `fuse_write_out`.

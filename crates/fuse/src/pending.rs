@@ -4,6 +4,7 @@ use crate::args::split;
 use crate::handle::FileHandle;
 use crate::node::Node;
 use alloc::vec::Vec;
+use client::Asked;
 use interface::{Bulk, KernelSlot, Mono, Process};
 use slab::Slab;
 use wire::{ClearPrivileges, HandleId};
@@ -98,6 +99,8 @@ pub(crate) struct PendingRequest {
     /// When it arrived.
     pub(crate) since: Mono,
     pub(crate) continuation: Continuation,
+    /// Its call, for the cache.
+    pub(crate) asked: Option<Asked>,
     pub(crate) wait: Wait,
     /// The supplementary groups of the process, once looked up.
     pub(crate) groups: Option<Vec<u8>>,
@@ -134,6 +137,7 @@ impl PendingRequests {
             pid,
             since,
             continuation: Continuation::Done,
+            asked: None,
             wait: Wait::Call,
             groups: None,
             progress: Progress::Begun,

@@ -112,6 +112,7 @@ impl MountLane {
         let mut any = false;
         if self.client.take_drop() {
             any = true;
+            self.forget_known();
             let until = turn.now.mono.after_ms(DROP_MS_MAX).min(self.leases.until());
             let work_no = self.begin_work(Cause::Drop, until);
             self.drop_all(turn, work_no);
@@ -121,6 +122,7 @@ impl MountLane {
             any = true;
             let work_no = self.begin_work(Cause::Recall(id), self.leases.until());
             for key in keys {
+                self.recall_known(turn.now.mono, &key);
                 self.drop_key(turn, work_no, key);
             }
             self.end_if_done(work_no);

@@ -12,6 +12,7 @@ mod answers;
 mod contents;
 mod harness;
 mod header;
+mod known;
 mod leases;
 mod life;
 mod listings;

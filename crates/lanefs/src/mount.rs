@@ -20,7 +20,7 @@ use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
 use crate::{address, background, driver, fuse_device, log, mounts, notify, out, secret, umount};
 use anyhow::{Context as _, Result, bail};
-use client::Client;
+use client::{Cache, CacheSize, Client};
 use library::{Certificates, ConnectOptions, Identity, Sealing, Volume};
 use options::Options;
 use ring::{DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Stopper};
@@ -286,6 +286,7 @@ fn start(
     let over_io_uring = plan.transport == ring::Transport::Uring;
     let leases = plan.options.leases == Leases::On;
     let forgets_names = plan.forgets_names;
+    let cache = leases.then(new_cache).transpose()?;
     // A lock request that waits occupies a place of a queue; some places are reserved for unlocks.
     let places = usize::from(depth).saturating_sub(QUEUE_PLACES_LEFT);
     let lock_wait_count_max = if over_io_uring { places } else { usize::MAX };
@@ -312,7 +313,7 @@ fn start(
         let Options { spin_us, pin, .. } = plan.options;
         let client_seals = plan.certificates.as_ref().map(Certificates::seals);
         let core = (pin == Pin::On).then_some(*core);
-        let secret_file = plan.secret_file.clone();
+        let (secret_file, cache) = (plan.secret_file.clone(), cache.clone());
         lanes::start(format!("lane {lane}"), core, sender.clone(), move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.say = log::of_lane(lane.0);
@@ -328,10 +329,22 @@ fn start(
             }
             let fuse_config =
                 fuse::Config { over_io_uring, lock_wait_count_max, leases, forgets_names };
-            Ok((ring_config, fuse::MountLane::new(fuse_config, Client::new(config))))
+            let lane = fuse::MountLane::new(fuse_config, Client::new(config));
+            let lane = match cache {
+                Some(cache) => lane.with_cache(cache),
+                None => lane,
+            };
+            Ok((ring_config, lane))
         })?;
     }
     Ok(stoppers)
+}
+
+/// The cache of all lanes of a mount.
+fn new_cache() -> Result<Arc<Cache>> {
+    let seed = [library::random()?, library::random()?, library::random()?];
+    let seed = seed.map(u64::from_le_bytes);
+    Ok(Arc::new(Cache::new(seed, CacheSize::MOUNT, wire::Rules::default())))
 }
 
 /// Unmounts, lazily if the mount is busy, and waits for the lanes.

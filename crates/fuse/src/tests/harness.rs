@@ -3,8 +3,9 @@
 use crate::abi::Opcode;
 use crate::{Config, MountLane};
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use client::Client;
+use client::{Cache, Client};
 use core::ops::{Deref, DerefMut};
 use interface::{
     Action, BufId, Bulk, Core, Errno, Event, KernelAction, KernelEvent, KernelNotify, KernelSlot,
@@ -52,6 +53,8 @@ pub(super) struct Harness {
     pub(super) notifies: VecDeque<(Ticket, Dropped)>,
     /// How many replies the kernel had before each.
     pub(super) replies_before: Vec<usize>,
+    /// Attributes of further inodes that the next reply with leases has.
+    pub(super) further: Vec<wire::Attr>,
 }
 
 impl Deref for Harness {
@@ -83,6 +86,27 @@ pub(super) fn request(opcode: u32, unique: u64, node: InodeNo, args: &[u8]) -> V
     bytes
 }
 
+/// The client of a lane.
+pub(super) fn client_of_lane(lane: u16) -> Client {
+    Client::new(client::Config {
+        client: ClientUuid([1; 16]),
+        lane: LaneId(lane),
+        lane_count: 3,
+        secrets: Secret::new([7; 32]).into(),
+        export: Vec::new(),
+        purpose: wire::Purpose::Use,
+        root: None,
+        host_id: [2; 16],
+        host_boot_id: [3; 16],
+        predecessor: ClientUuid::NONE,
+        seed: [4; 32],
+        calls_max: 1_000,
+        handles_max: 1_000,
+        replay_bytes_max: client::REPLAY_BYTES_MAX,
+        rules: wire::Rules::default(),
+    })
+}
+
 /// Encodes numbers of four bytes.
 pub(super) fn u32s(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
@@ -105,24 +129,15 @@ impl Harness {
         harness
     }
 
+    /// The same, with a cache of its lanes.
+    pub(super) fn with_cache(cache: &Arc<Cache>) -> Self {
+        let mut harness = Self::with_leases();
+        harness.lane.cache = Some(Arc::clone(cache));
+        harness
+    }
+
     fn with(leases: bool) -> Self {
-        let client = client::Config {
-            client: ClientUuid([1; 16]),
-            lane: LaneId(0),
-            lane_count: 3,
-            secrets: Secret::new([7; 32]).into(),
-            export: Vec::new(),
-            purpose: wire::Purpose::Use,
-            root: None,
-            host_id: [2; 16],
-            host_boot_id: [3; 16],
-            predecessor: ClientUuid::NONE,
-            seed: [4; 32],
-            calls_max: 1_000,
-            handles_max: 1_000,
-            replay_bytes_max: client::REPLAY_BYTES_MAX,
-            rules: wire::Rules::default(),
-        };
+        let client = client_of_lane(0);
         let lock_wait_count_max = usize::MAX;
         let config =
             Config { over_io_uring: false, lock_wait_count_max, leases, forgets_names: true };
@@ -130,7 +145,7 @@ impl Harness {
         server.shape.slot_count = 64;
         (server.answers_goodbye, server.answers_recovery) = (true, false);
         Self {
-            lane: MountLane::new(config, Client::new(client)),
+            lane: MountLane::new(config, client),
             server,
             replies: Vec::new(),
             released: Vec::new(),
@@ -143,6 +158,7 @@ impl Harness {
             stopped_count: 0,
             notifies: VecDeque::new(),
             replies_before: Vec::new(),
+            further: Vec::new(),
         }
     }
 
@@ -240,9 +256,11 @@ impl Harness {
         (lease_no, granted): (u64, u8),
     ) {
         let (lease_no, term_ms) = (wire::LeaseNo(lease_no), 10_000);
-        let lease = Some(wire::LeaseGrant { lease_no, term_ms, granted, further_count: 0 });
+        let further: Vec<u8> = self.further.drain(..).flat_map(|attr| attr.to_bytes()).collect();
+        let further_count = u8::try_from(further.len() / wire::Attr::WIRE_BYTES).unwrap();
+        let lease = Some(wire::LeaseGrant { lease_no, term_ms, granted, further_count });
         let message = result.unwrap_or_default();
-        let parts = wire::ReplyParts { message, lease, further: &[], token: None };
+        let parts = wire::ReplyParts { message, lease, further: &further, token: None };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let status = result.err().unwrap_or(Status::Ok);

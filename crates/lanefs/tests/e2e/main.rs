@@ -37,6 +37,7 @@ mod lease_mounts;
 mod lease_races;
 mod lease_trials;
 mod leases;
+mod leases_known;
 mod leases_open;
 mod library_api;
 mod lifecycle;

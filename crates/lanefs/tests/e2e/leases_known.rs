@@ -1,0 +1,136 @@
+//! What mounts that cache answer by themselves: how few requests their operations take, and that
+//! another mount sees everything at its next call.
+
+use crate::fixture::Fixture;
+use crate::idle::connect;
+use crate::leases::{Counting, LEASES, Pair, pair};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+fn make_new(path: &Path) -> File {
+    OpenOptions::new().write(true).create_new(true).open(path).unwrap()
+}
+
+/// Two directories deep, a directory and what is in it are of one shard.
+fn deep(dir: &Path) -> PathBuf {
+    let deep = dir.join("1/2/3");
+    fs::create_dir_all(&deep).unwrap();
+    deep
+}
+
+#[test]
+fn an_operation_on_a_name_is_one_request() {
+    let Some(fixture) = Fixture::new("leases_known_counts") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "60s"]);
+    let mount = fixture.mount(&server.address, "a", &[&LEASES[..], &["--lanes", "2"]].concat());
+    let deep = deep(&mount.dir);
+    // The server grants once it has recorded the sessions of both lanes.
+    for count in 0..20 {
+        make_new(&deep.join(format!("warm{count}")));
+    }
+    let mut counting = Counting { volume: connect(&fixture, &server.address), own_count: 0 };
+    counting.now();
+    let mut takes = |what: &str, count: u64, does: &dyn Fn()| {
+        let before = counting.now().0;
+        does();
+        let found = counting.now().0 - before;
+        assert_eq!(found, count, "requests of {what}");
+    };
+    let dir = deep.join("dir");
+    takes("mkdir", 1, &|| fs::create_dir(&dir).unwrap());
+    let files: Vec<_> = (0..10).map(|count| dir.join(format!("f{count}"))).collect();
+    let open = std::cell::RefCell::new(Vec::new());
+    let create = || files.iter().for_each(|path| open.borrow_mut().push(make_new(path)));
+    takes("ten creates", 10, &create);
+    takes("ten writes", 10, &|| {
+        for file in open.borrow().iter() {
+            file.write_all_at(&[7; 4096], 0).unwrap();
+        }
+    });
+    // Each takes two, at once: the attributes, and the size of what is being written.
+    takes("what they have left", 20, &|| {
+        files.iter().for_each(|path| assert_eq!(fs::metadata(path).unwrap().len(), 4096));
+        fs::metadata(&dir).unwrap();
+    });
+    takes("an absent name", 0, &|| assert!(!exists(&dir.join("absent"))));
+    takes("a rename", 1, &|| fs::rename(&files[0], dir.join("renamed")).unwrap());
+    takes("what follows from it", 0, &|| assert!(!exists(&files[0])));
+    takes("an unlink", 1, &|| fs::remove_file(&files[1]).unwrap());
+    takes("making it again", 1, &|| open.borrow_mut().push(make_new(&files[1])));
+    open.borrow_mut().clear();
+    mount.stop();
+}
+
+/// Names in a directory that one mount knows all of, changed at the other one and back.
+fn changes(pair: &Pair, round: usize) {
+    let (here, there) = pair.dirs(round);
+    let name = format!("d{round}");
+    let (here, there) = (deep(here).join(&name), there.join("1/2/3").join(&name));
+    fs::create_dir(&here).unwrap();
+    assert!(!exists(&here.join("a")) && !exists(&there.join("b")));
+    fs::write(there.join("a"), "there").unwrap();
+    assert_eq!(fs::read_to_string(here.join("a")).unwrap(), "there");
+    fs::write(here.join("b"), "here").unwrap();
+    assert_eq!(fs::read_to_string(there.join("b")).unwrap(), "here");
+    fs::rename(there.join("a"), there.join("c")).unwrap();
+    assert!(!exists(&here.join("a")) && exists(&here.join("c")));
+    fs::rename(here.join("b"), here.join("c")).unwrap();
+    assert!(!exists(&there.join("b")));
+    assert_eq!(fs::read_to_string(there.join("c")).unwrap(), "here");
+    fs::remove_file(there.join("c")).unwrap();
+    assert!(!exists(&here.join("c")));
+    // A directory that is removed and made again has another inode.
+    fs::remove_dir(&there).unwrap();
+    assert!(!exists(&here) && !exists(&here.join("a")));
+    fs::create_dir(&there).unwrap();
+    fs::write(there.join("x"), "new").unwrap();
+    assert_eq!(fs::read_to_string(here.join("x")).unwrap(), "new");
+    fs::remove_file(here.join("x")).unwrap();
+    assert!(!exists(&there.join("x")));
+    fs::remove_dir(&here).unwrap();
+    assert!(!exists(&there));
+}
+
+#[test]
+fn names_of_a_directory_that_is_known_change_at_both_mounts() {
+    pair("leases_known_names", |_, pair| {
+        for round in 0..20 {
+            changes(&pair, round);
+        }
+        pair.stop();
+    });
+}
+
+#[test]
+fn names_that_both_mounts_make_in_one_directory_exist_once() {
+    pair("leases_known_race", |_, pair| {
+        let (here, there) = pair.dirs(0);
+        let (here, there) = (deep(here), there.join("1/2/3"));
+        for round in 0..50 {
+            let name = format!("r{round}");
+            let (here, there) = (here.join(&name), there.join(&name));
+            fs::create_dir(&here).unwrap();
+            let made: usize = std::thread::scope(|scope| {
+                let made = [&here, &there].map(|dir| {
+                    scope.spawn(move || {
+                        let made = (0..20).map(|count| {
+                            let path = dir.join(format!("{count}"));
+                            OpenOptions::new().write(true).create_new(true).open(path).is_ok()
+                        });
+                        made.filter(|made| *made).count()
+                    })
+                });
+                made.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            assert_eq!(made, 20);
+            let count = |dir: &Path| fs::read_dir(dir).unwrap().count();
+            assert_eq!((count(&here), count(&there)), (20, 20));
+        }
+        pair.stop();
+    });
+}
