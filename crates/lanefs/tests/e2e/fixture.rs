@@ -177,6 +177,11 @@ impl Fixture {
         Some(Self { folder, running, drivers: Drivers::of(test), leases: leases_of(test) })
     }
 
+    /// Whether this test's mounts have leases.
+    pub(crate) fn caches(&self) -> bool {
+        self.leases == "on"
+    }
+
     /// The same with mounts on io_uring, if servers or mounts are.
     pub(crate) fn mounting_on_io_uring(mut self) -> Self {
         if self.drivers.mount == DriverKind::Epoll {
