@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
     Attr, Grants, Header, InodeNo, Layout, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError,
-    Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, request_flag,
+    Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, lease_flag, request_flag,
 };
 
 /// What a frontend may cache of an answer, and until when.
@@ -224,7 +224,9 @@ impl Client {
         let (conn_epoch, lease_no) = (link.conn_epoch, lease.lease_no);
         let grant = OneGrant { link_index, conn_epoch, lease_no, until };
         if let Some(job) = self.jobs.get_mut(job_id) {
-            job.grants.add(op, lease.granted, grant);
+            // A size that was asked for at the same time may be older than the grant.
+            let lacks = if job.plan.glimpses_beside() { lease_flag::ATTRIBUTES } else { 0 };
+            job.grants.add(op, lease.granted & !lacks, grant);
             job.grants.further.extend(further.into_iter().map(|attr| (attr, grant)));
         }
     }
