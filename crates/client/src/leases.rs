@@ -134,7 +134,9 @@ impl Client {
         if let (Ok(Answer::Opened { handle, .. }), Some(_)) = (&result, granted.contents) {
             self.handles.set_opened_by(*handle, |by| by.contents = grants.contents);
         }
-        let further = grants.further.iter().filter_map(|(attr, grant)| {
+        // The size of the others is at the data shard.
+        let further = grants.further.iter().filter(|(attr, _)| !attr.is_size_at_data());
+        let further = further.filter_map(|(attr, grant)| {
             let inode = if Some(attr.inode) == root { InodeNo::ROOT } else { attr.inode };
             let (attr, lease_no) = (Attr { inode, ..*attr }, grant.lease_no);
             Some(GrantedAttributes { attr, until: judged(Some(*grant))?, lease_no })
