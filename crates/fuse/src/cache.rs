@@ -148,6 +148,7 @@ pub(crate) fn begin_call(
 /// root has at the server; calls, recalls and the cache call it [`InodeNo::ROOT`].
 fn renumbered(answer: Answer, from: InodeNo, to: InodeNo) -> Answer {
     let of = |attr: Attr| Attr { inode: if attr.inode == from { to } else { attr.inode }, ..attr };
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other answer shows the root")]
     match answer {
         Answer::Entry(attr) => Answer::Entry(of(attr)),
         Answer::Opened { attr, handle } => Answer::Opened { attr: of(attr), handle },

@@ -78,6 +78,7 @@ impl Cache {
             let answered = answered.behind(changed.inode(attr.inode));
             self.learn_attributes(answered, *attr, Some(*until));
         }
+        #[expect(clippy::wildcard_enum_match_arm, reason = "all other calls change no names")]
         match call {
             _ if is_opened || result.is_err_and(has_changed_nothing) => {
                 self.learn_unchanged(answered, call, result, granted);
@@ -129,6 +130,7 @@ impl Cache {
         result: &Result<Answer, Status>,
         granted: &Granted,
     ) {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "no other answer has attributes")]
         match call {
             Call::Lookup(wire::Lookup { parent, name, .. })
             | Call::Create(crate::Create { parent, name, .. }) => {

@@ -132,10 +132,12 @@ impl Lane {
     fn grant_further(&mut self, granting: Granting, (op, body): (Op, &[u8])) -> Vec<Attr> {
         let row = op.row();
         let (client, meta) = (granting.holder.1, &self.metas[granting.index]);
-        let mut inodes: Vec<InodeNo> = match row.grants {
-            Grants::Inode | Grants::Entries => op.inodes(body)[0].into_iter().collect(),
-            _ if row.changes != Changes::Always => return Vec::new(),
-            _ => meta.leasable_directories((op, body), client).into_iter().flatten().collect(),
+        let mut inodes: Vec<InodeNo> = if matches!(row.grants, Grants::Inode | Grants::Entries) {
+            op.inodes(body)[0].into_iter().collect()
+        } else if row.changes == Changes::Always {
+            meta.leasable_directories((op, body), client).into_iter().flatten().collect()
+        } else {
+            return Vec::new();
         };
         if matches!(row.grants, Grants::RemovedName | Grants::BothNames) {
             let changes = disk::Changes::new(self.scratch.changes());
