@@ -63,7 +63,7 @@ fn every_row_of_calls_trees_and_peers_runs_on_a_directory_and_on_itself() {
         assert_eq!(line.ratio.unwrap(), 1.0, "a directory to itself: {line:?}");
     }
     let with_peer = found.iter().filter(|line| line.row.starts_with("peer")).count();
-    assert_eq!(with_peer, 14);
+    assert_eq!(with_peer, 20);
     assert!(is_empty(&dir));
 }
 

@@ -26,6 +26,9 @@ pub(super) struct Changing {
     inodes: [Option<InodeNo>; 4],
     /// An inode that is not known, too.
     unknown: bool,
+    /// Names of inodes that are known, unless another client changes the names first: meanwhile it
+    /// may be any inode.
+    pub(super) is_guarded: bool,
     /// The first name was known to be absent.
     pub(super) is_absent: bool,
     /// The inode that certainly gets the new name of a rename: it has no other name.
@@ -60,7 +63,7 @@ impl Cache {
         for inode in changing.inodes.into_iter().flatten() {
             self.attribute_slots.begin(self.inode_hash(inode));
         }
-        if changing.unknown {
+        if changing.unknown || changing.is_guarded {
             self.unknown.begin(0);
         }
         Asked { lane, sent: self.clock.now(), changing }
@@ -143,6 +146,7 @@ impl Cache {
             Some(None) => changing.is_absent |= is_first,
             None => changing.unknown = true,
         }
+        changing.is_guarded = true;
         self.collect_name(changing, dir, name);
     }
 
@@ -155,12 +159,19 @@ impl Cache {
 
     /// A call has ended, and has changed nothing.
     pub(super) fn cancel(&self, asked: Asked) {
-        let Changing { names, inodes, unknown, .. } = asked.changing;
+        let Changing { names, inodes, unknown, is_guarded, .. } = asked.changing;
         names.into_iter().flatten().for_each(|hash| self.name_slots.cancel(hash));
         for inode in inodes.into_iter().flatten() {
             self.attribute_slots.cancel(self.inode_hash(inode));
         }
-        if unknown {
+        if unknown || is_guarded {
+            self.unknown.cancel(0);
+        }
+    }
+
+    /// What a call has changed is learned: it has changed no inode that is not known.
+    pub(super) fn end_guard(&self, asked: Asked) {
+        if asked.changing.is_guarded && !asked.changing.unknown {
             self.unknown.cancel(0);
         }
     }
@@ -174,12 +185,14 @@ impl Cache {
     pub(super) fn end(&self, asked: Asked) -> Changed {
         let Changing { names, inodes, unknown, .. } = asked.changing;
         let clock = &self.clock;
+        // A change of an inode that was not known may have been one of this inode.
+        let all_outdated = self.unknown.last(0).max(self.floor.get());
         if unknown {
             self.unknown.end(clock, 0);
         }
         let end_inode = |inode| {
-            let outdated = self.attribute_slots.end(clock, self.inode_hash(inode));
-            (inode, outdated)
+            let Outdated { before, now } = self.attribute_slots.end(clock, self.inode_hash(inode));
+            (inode, Outdated { before: before.max(all_outdated), now })
         };
         Changed {
             names: names.map(|hash| {

@@ -68,7 +68,8 @@ impl Cache {
         let Asked { lane, sent, .. } = asked;
         let answered = Answered { now, lane, sent, stamp: sent };
         let is_opened = matches!(result, Ok(Answer::Created { made: false, .. }));
-        let changed = if is_opened || result.is_err_and(has_changed_nothing) {
+        let is_unchanged = is_opened || result.is_err_and(has_changed_nothing);
+        let changed = if is_unchanged {
             self.cancel(asked);
             Changed::default()
         } else {
@@ -80,7 +81,7 @@ impl Cache {
         }
         #[expect(clippy::wildcard_enum_match_arm, reason = "all other calls change no names")]
         match call {
-            _ if is_opened || result.is_err_and(has_changed_nothing) => {
+            _ if is_unchanged => {
                 self.learn_unchanged(answered, call, result, granted);
             }
             Call::Create(crate::Create { parent, name, .. })
@@ -115,12 +116,19 @@ impl Cache {
             }
             _ => self.learn_unchanged(answered, call, result, granted),
         }
+        if !is_unchanged {
+            self.end_guard(asked);
+        }
     }
 
     /// The call was answered in parts, or differs from what began: what it may have changed is
     /// outdated.
     pub fn end_unlearned(&self, asked: Asked) {
         self.end(asked);
+        if asked.changing.is_guarded {
+            self.outdate_unknown();
+        }
+        self.end_guard(asked);
     }
 
     fn learn_unchanged(

@@ -101,6 +101,11 @@ impl Slots {
         if found < ONE_CHANGE { Stamp(found) } else { Stamp(u64::MAX) }
     }
 
+    /// When a key was last outdated, whatever is changing it.
+    pub(super) fn last(&self, hash: u64) -> Stamp {
+        Stamp(self.slot(hash).load(Ordering::SeqCst) & STAMP_MASK)
+    }
+
     /// A change of a key begins.
     pub(super) fn begin(&self, hash: u64) {
         self.slot(hash).fetch_add(ONE_CHANGE, Ordering::SeqCst);

@@ -192,7 +192,7 @@ pub(crate) const TABLE: &[Scenario] = &[
         "flock and fcntl locks over a kill",
         "shown by `e2e/locks.rs`, with a server killed under them",
     ),
-    not("S34", "write-back data under leases", "there are no leases yet"),
+    not("S34", "write-back data under leases", "clients do not write back"),
     here("S35", "two clients append, one writes directly, over kills", clients::s35),
 ];
 

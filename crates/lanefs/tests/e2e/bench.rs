@@ -170,7 +170,7 @@ fn bench_of_create_has_no_reply_that_waits() {
 fn bench_of_streams_counts_bytes_both_ways() {
     let Some(fixture) = Fixture::new("bench_stream") else { return };
     let found = rows(&fixture, &["stream", "--clients", "2"]);
-    for (ours, limit) in [("read", "sendfile"), ("write", "recv+pwrite")] {
+    for (ours, limit) in [("read", "sendfile"), ("write", "recv+pwrite+sync")] {
         let row = of(&found, ours, 2);
         assert_sane(row);
         assert_eq!(row["limit"], limit);
