@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
     Attr, Grants, Header, InodeNo, Layout, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError,
-    Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, lease_flag, request_flag,
+    Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, request_flag,
 };
 
 /// What a frontend may cache of an answer, and until when.
@@ -134,9 +134,7 @@ impl Client {
         if let (Ok(Answer::Opened { handle, .. }), Some(_)) = (&result, granted.contents) {
             self.handles.set_opened_by(*handle, |by| by.contents = grants.contents);
         }
-        // The size of the others is at the data shard.
-        let further = grants.further.iter().filter(|(attr, _)| !attr.is_size_at_data());
-        let further = further.filter_map(|(attr, grant)| {
+        let further = grants.further.iter().filter_map(|(attr, grant)| {
             let inode = if Some(attr.inode) == root { InodeNo::ROOT } else { attr.inode };
             let (attr, lease_no) = (Attr { inode, ..*attr }, grant.lease_no);
             Some(GrantedAttributes { attr, until: judged(Some(*grant))?, lease_no })
@@ -226,9 +224,7 @@ impl Client {
         let (conn_epoch, lease_no) = (link.conn_epoch, lease.lease_no);
         let grant = OneGrant { link_index, conn_epoch, lease_no, until };
         if let Some(job) = self.jobs.get_mut(job_id) {
-            // A size that was asked for at the same time may be older than the grant.
-            let lacks = if job.plan.glimpses_beside() { lease_flag::ATTRIBUTES } else { 0 };
-            job.grants.add(op, lease.granted & !lacks, grant);
+            job.grants.add(op, lease.granted, grant);
             job.grants.further.extend(further.into_iter().map(|attr| (attr, grant)));
         }
     }

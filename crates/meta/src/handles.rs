@@ -25,9 +25,6 @@ impl Key {
     }
 }
 
-/// The most files whose writers have left without closing them that are remembered.
-const ABANDONED_COUNT_MAX: usize = 1 << 16;
-
 const NO_CLIENT: ClientUuid = ClientUuid([0; 16]);
 
 /// The open handles of all clients.
@@ -46,8 +43,6 @@ pub(crate) struct Handles {
     /// Inodes open for writing that had a writer whose client disconnected without closing and
     /// whose writes may still arrive. Their sizes stay at the data shards after the last close.
     unsettled: BTreeSet<InodeNo>,
-    /// Inodes with such a writer that no other client has written and closed since.
-    abandoned: BTreeSet<InodeNo>,
     /// Directories being listed: the first cookie that is too new for the listing.
     listed: BTreeMap<Key, u64>,
     /// The privileged bits that were sent to data shards, of files open for writing.
@@ -68,7 +63,6 @@ impl Handles {
             queries: BTreeMap::new(),
             query_count: 0,
             unsettled: BTreeSet::new(),
-            abandoned: BTreeSet::new(),
             listed: BTreeMap::new(),
             privileged_bits: BTreeMap::new(),
             known: true,
@@ -82,7 +76,6 @@ impl Handles {
         self.dropped.clear();
         self.queries.clear();
         self.unsettled.clear();
-        self.abandoned.clear();
         self.listed.clear();
         self.privileged_bits.clear();
         self.known = false;
@@ -149,11 +142,7 @@ impl Handles {
         if !wrote || self.is_being_written(inode) {
             return false;
         }
-        let is_regular = !self.unsettled.remove(&inode) && self.known;
-        if is_regular {
-            self.abandoned.remove(&inode);
-        }
-        is_regular
+        !self.unsettled.remove(&inode) && self.known
     }
 
     /// Begins a query of a data shard for an inode's contents; returns the query's number.
@@ -210,11 +199,6 @@ impl Handles {
             before.is_some() || after.is_some_and(same)
         });
         foreign || self.unsettled.contains(&inode)
-    }
-
-    /// Whether writes of a client that is not here any more may still arrive.
-    pub(crate) fn is_abandoned(&self, inode: InodeNo) -> bool {
-        self.abandoned.contains(&inode)
     }
 
     /// Open, as far as known.
@@ -287,10 +271,6 @@ impl Handles {
         self.counts.remove(&client);
         self.listed.retain(|key, _| key.client != client);
         for inode in written {
-            if self.abandoned.len() >= ABANDONED_COUNT_MAX {
-                self.abandoned.pop_first();
-            }
-            self.abandoned.insert(inode);
             if self.is_being_written(inode) {
                 self.unsettled.insert(inode);
             } else {
@@ -352,13 +332,6 @@ mod tests {
                 // Its client has left; what it wrote may still arrive.
                 handles.drop_client(client(other));
                 assert!(handles.is_written_by_others(FILE, client(5)));
-                handles.close(FILE, client(5), HandleId(1));
-                assert!(!handles.is_written_by_others(FILE, client(5)));
-                assert!(handles.is_abandoned(FILE));
-                handles.open(FILE, client(5), handle(5, open_for));
-                assert!(handles.is_abandoned(FILE));
-                handles.close(FILE, client(5), HandleId(5));
-                assert!(!handles.is_abandoned(FILE), "written and closed since");
             }
         }
     }

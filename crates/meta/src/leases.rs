@@ -159,8 +159,7 @@ impl Shard {
     }
 
     /// Whether a client may cache the attributes and contents of an inode: it is of this shard, no
-    /// transaction over several shards is about to change it, and nobody else may be writing it. A
-    /// size at the data shard is final then, for a client that asks for it afterwards.
+    /// transaction over several shards is about to change it, and nobody else may be writing it.
     #[must_use]
     pub fn is_leasable(&self, inode: InodeNo, client: ClientUuid) -> bool {
         let Some(row) = self.state.inode(inode).map(|known| &known.row) else { return false };
@@ -168,9 +167,7 @@ impl Shard {
             || self.locks.inode(inode, None).or(self.locks.entered(inode, None)).is_none();
         is_free
             && !self.handles.is_written_by_others(inode, client)
-            && (!row.size_at_data
-                || self.handles.writes(inode, client)
-                || !self.handles.is_abandoned(inode))
+            && (!row.size_at_data || self.handles.writes(inode, client))
     }
 }
 

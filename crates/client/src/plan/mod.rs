@@ -144,30 +144,6 @@ pub(crate) enum Next {
 }
 
 impl Plan {
-    /// Whether the reply with attributes may have been executed behind the glimpse that completes
-    /// them.
-    pub(crate) const fn glimpses_beside(&self) -> bool {
-        match self {
-            Self::Sized(_) | Self::Resize(_) => true,
-            Self::Open(open) => open.glimpses_beside(),
-            Self::Direct
-            | Self::Read(_)
-            | Self::Entry
-            | Self::Create(_)
-            | Self::RemoteInode(_)
-            | Self::Close(_)
-            | Self::Statfs(_)
-            | Self::Reopen { .. }
-            | Self::LockCall { .. }
-            | Self::Layout { .. }
-            | Self::LockTask(_)
-            | Self::Relock { .. }
-            | Self::Sync { .. }
-            | Self::Goodbye
-            | Self::Durable { .. } => false,
-        }
-    }
-
     pub(crate) fn next(self, reply: PlanReply, handles: &mut Handles) -> Next {
         match self {
             Self::Direct => Next::Done(reply.outcome.map(Body::answer)),

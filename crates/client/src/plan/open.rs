@@ -27,11 +27,6 @@ impl Open {
         (Self { handle, sizes, size, opened: None }, glimpse)
     }
 
-    /// Whether the size is asked for together with the open.
-    pub(super) const fn glimpses_beside(&self) -> bool {
-        !matches!(self.size, Size::Unasked)
-    }
-
     pub(super) fn next(mut self, reply: PlanReply, handles: &mut Handles) -> Next {
         if reply.op == Op::Glimpse {
             self.size = Size::Found(reply.outcome.and_then(super::Body::contents));

@@ -153,31 +153,6 @@ fn what_was_recalled_while_its_plan_went_on_is_not_granted() {
 }
 
 #[test]
-fn attributes_are_not_granted_if_their_size_was_asked_for_at_the_same_time() {
-    let mut harness = harness();
-    let (open_for, sizes) = (wire::OpenFor::Write, false);
-    harness.call(1, Call::Open(crate::Open { caller: CALLER, inode: FILE, open_for, sizes }));
-    let opened = harness.take();
-    let entry = Entry { attr: attr(FILE, attr_flag::SIZE_AT_DATA) }.to_bytes();
-    harness.grant(&opened, &entry, 1, lease_flag::ATTRIBUTES);
-    assert!(harness.granted().attributes.is_some());
-    for glimpse_first in [false, true] {
-        harness.call(2, GETATTR);
-        let (getattr, glimpse) = (harness.take(), harness.take());
-        let contents = Contents { size_bytes: 9, allocated_bytes: 512, write_time: None };
-        let glimpsed = Glimpsed { contents }.to_bytes();
-        if glimpse_first {
-            harness.answer(&glimpse, &glimpsed);
-        }
-        harness.grant(&getattr, &entry, 2, lease_flag::ATTRIBUTES);
-        if !glimpse_first {
-            harness.answer(&glimpse, &glimpsed);
-        }
-        assert_eq!(harness.granted(), Granted::default(), "another client may have written since");
-    }
-}
-
-#[test]
 fn a_grant_that_arrives_after_its_recall_is_ignored_and_later_ones_are_not() {
     let mut harness = harness();
     let first = harness.getattr(5);

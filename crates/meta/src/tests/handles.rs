@@ -63,31 +63,6 @@ fn opening_for_writing_moves_the_size_to_the_data_shard_and_the_last_close_retur
 }
 
 #[test]
-fn a_closed_file_may_be_cached_before_its_size_is_recorded_unless_its_writer_was_dropped() {
-    let mut harness = Harness::new();
-    let file = harness.file(ROOT, "f", 0o644);
-    let leasable = |harness: &Harness| [ALICE, BOB].map(|it| harness.shard.is_leasable(file, it));
-    assert_eq!(leasable(&harness), [true, true]);
-    assert_eq!(harness.open(file, write_handle(1)), Status::Ok);
-    assert_eq!(leasable(&harness), [true, false]);
-    let closed = close(&mut harness, file, 1);
-    assert!(at_data(&mut harness, file));
-    assert_eq!(leasable(&harness), [true, true], "nobody changes it without an open");
-    settle(&mut harness, closed, contents(20, 600));
-    assert_eq!(leasable(&harness), [true, true]);
-
-    assert_eq!(harness.open(file, write_handle(2)), Status::Ok);
-    harness.shard.drop_client(ALICE);
-    assert_eq!(leasable(&harness), [false, false], "its writes may still arrive");
-    harness.client = BOB;
-    assert_eq!(harness.open(file, write_handle(3)), Status::Ok);
-    assert_eq!(leasable(&harness), [false, true]);
-    let closed = close(&mut harness, file, 3);
-    settle(&mut harness, closed, contents(30, 700));
-    assert_eq!(leasable(&harness), [true, true]);
-}
-
-#[test]
 fn a_utimes_after_the_last_write_is_preserved() {
     let mut harness = Harness::new();
     let file = harness.file(ROOT, "f", 0o644);

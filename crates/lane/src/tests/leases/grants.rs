@@ -150,7 +150,7 @@ fn who_does_not_ask_gets_nothing_and_a_slot_grants_nothing() {
 }
 
 #[test]
-fn a_file_that_another_client_has_open_for_writing_is_not_granted() {
+fn a_file_that_another_client_writes_is_not_granted_until_its_size_is_settled() {
     let mut server = started(3);
     let (mut writer, mut reader, file) = two(&mut server);
     let opened = writer.open(&mut server, file, OpenFor::ReadWrite);
@@ -178,6 +178,8 @@ fn a_file_that_another_client_has_open_for_writing_is_not_granted() {
         let close = wire::Close { inode: file, handle };
         assert_eq!(holder.ask(&mut server, Op::Close, 1, &close).head.status, Status::Ok);
     }
+    // The data shard has reported the size, as nothing was written.
+    server.run();
     assert_eq!(reader.getattr(&mut server, file).granted(), attributes);
     let opened = reader.open(&mut server, file, OpenFor::Read);
     assert_eq!(opened.granted(), attributes | lease_flag::CONTENTS);
