@@ -29,6 +29,8 @@ pub(super) struct Changing {
     /// Names of inodes that are known, unless another client changes the names first: meanwhile it
     /// may be any inode.
     pub(super) is_guarded: bool,
+    /// Until when the names are known.
+    known_until: Option<Mono>,
     /// The first name was known to be absent.
     pub(super) is_absent: bool,
     /// The inode that certainly gets the new name of a rename: it has no other name.
@@ -141,7 +143,14 @@ impl Cache {
     /// A name, and the inode that it names.
     fn collect_named(&self, now: Mono, changing: &mut Changing, (dir, name): (InodeNo, Name<'_>)) {
         let is_first = changing.names[0].is_none();
-        match self.found(now, dir, name).map(|found| found.value) {
+        let found = self.found(now, dir, name);
+        let until = found.and_then(|found| match found.lease {
+            Some(lease) => Some(lease.until),
+            None => self.hold(now, dir).map(|held| held.until),
+        });
+        let until = until.unwrap_or(Mono(0));
+        changing.known_until = Some(changing.known_until.map_or(until, |known| known.min(until)));
+        match found.map(|found| found.value) {
             Some(Some(inode)) => changing.add_inode(inode),
             Some(None) => changing.is_absent |= is_first,
             None => changing.unknown = true,
@@ -174,6 +183,13 @@ impl Cache {
         if asked.changing.is_guarded && !asked.changing.unknown {
             self.unknown.cancel(0);
         }
+    }
+
+    /// Whether another client may have changed a name in this directory since the call began,
+    /// without a recall of the name.
+    pub(super) fn has_lost(&self, now: Mono, asked: Asked, dir: InodeNo) -> bool {
+        let ended = self.hold_slots.get(self.inode_hash(dir)).max(self.floor.get());
+        ended > asked.sent || asked.changing.known_until.is_some_and(|until| until <= now)
     }
 
     /// An inode that is not known was changed.

@@ -20,7 +20,7 @@ const ABSENT_COUNT_MASK: u64 = 3;
 pub struct Found<T> {
     /// What.
     pub value: T,
-    lease: Option<Lease>,
+    pub(super) lease: Option<Lease>,
 }
 
 impl<T> Found<T> {

@@ -195,6 +195,7 @@ impl Cache {
         let named = answered.behind(changed.names[0]);
         // Another change may have come in between: it is not known what the name named.
         if named.is_disturbed(changed.names[0])
+            || self.has_lost(answered.now, asked, place.dir)
             || (removed_until.is_some() && asked.changing.is_absent)
         {
             self.outdate_unknown();
@@ -214,7 +215,9 @@ impl Cache {
         let from = Place { dir: args.parent, name: args.name };
         let to = Place { dir: args.new_parent, name: args.new_name };
         let [old, new] = changed.names.map(|outdated| answered.behind(outdated));
-        let is_disturbed = old.is_disturbed(changed.names[0]) || new.is_disturbed(changed.names[1]);
+        let is_disturbed = old.is_disturbed(changed.names[0])
+            || new.is_disturbed(changed.names[1])
+            || [from.dir, to.dir].iter().any(|dir| self.has_lost(answered.now, asked, *dir));
         if is_disturbed || (is_done && asked.changing.is_absent) {
             self.outdate_unknown();
         }
