@@ -3,22 +3,10 @@
 //! Everything behind `fuse_in_header` is decoded by the core. Sources: `include/uapi/linux/fuse.h`
 //! of Linux 6.14; sizes are asserted here.
 
-/// `FUSE_LOOKUP`.
-const OP_LOOKUP: u32 = 1;
-/// `FUSE_OPEN`.
-const OP_OPEN: u32 = 14;
-/// `FUSE_CREATE`.
-const OP_CREATE: u32 = 35;
-/// `FUSE_READ`.
-const OP_READ: u32 = 15;
 /// `FUSE_WRITE`.
 pub(crate) const OP_WRITE: u32 = 16;
 /// `FUSE_FORGET`.
 pub(crate) const OP_FORGET: u32 = 2;
-/// `FUSE_RELEASE`.
-pub(crate) const OP_RELEASE: u32 = 18;
-/// `FUSE_RELEASEDIR`.
-pub(crate) const OP_RELEASEDIR: u32 = 29;
 /// `FUSE_INIT`.
 pub(crate) const OP_INIT: u32 = 26;
 /// `FUSE_INTERRUPT`.
@@ -56,8 +44,6 @@ pub(crate) struct InHeader {
     pub(crate) request_bytes: u32,
     pub(crate) opcode: u32,
     pub(crate) unique: u64,
-    /// Of the calling thread.
-    pub(crate) pid: u32,
 }
 
 impl InHeader {
@@ -65,11 +51,8 @@ impl InHeader {
     pub(crate) fn read(request: &[u8]) -> Option<Self> {
         let (header, _) = request.split_first_chunk::<IN_HEADER_BYTES>()?;
         let [a, b, c, d, e, f, g, h, unique @ ..] = header;
-        let (unique, rest) = unique.split_first_chunk::<8>()?;
-        // Behind the node and the ids of user and group.
-        let pid = rest.get(16..)?.first_chunk()?;
+        let (unique, _) = unique.split_first_chunk::<8>()?;
         Some(Self {
-            pid: u32::from_ne_bytes(*pid),
             request_bytes: u32::from_ne_bytes([*a, *b, *c, *d]),
             opcode: u32::from_ne_bytes([*e, *f, *g, *h]),
             unique: u64::from_ne_bytes(*unique),
@@ -79,35 +62,6 @@ impl InHeader {
     /// Whether the kernel wants no answer.
     pub(crate) const fn is_unanswered(self) -> bool {
         matches!(self.opcode, OP_FORGET | OP_BATCH_FORGET | OP_INTERRUPT)
-    }
-
-    /// Whether the request is a close that no process waits for, and that releases no locks.
-    pub(crate) fn is_plain_close(self, request: &[u8]) -> bool {
-        /// Of `release_flags` in `struct fuse_release_in`.
-        const FLAGS_OFFSET: usize = IN_HEADER_BYTES + 12;
-        let flags = request.get(FLAGS_OFFSET..FLAGS_OFFSET + 4);
-        matches!(self.opcode, OP_RELEASE | OP_RELEASEDIR) && flags == Some(&[0; 4])
-    }
-
-    /// Whether a process usually waits for the answer.
-    pub(crate) const fn is_awaited(self) -> bool {
-        !self.is_unanswered() && !matches!(self.opcode, OP_RELEASE | OP_RELEASEDIR)
-    }
-
-    /// Whether the caller's `/proc/<pid>/stat` may be read before the answer. It cannot be read
-    /// while the process is in execve(2) and closes files or drops mappings: it would wait for this
-    /// lane's answer to FLUSH or WRITE, and this lane for the process. It resolves no path then.
-    pub(crate) const fn is_of_path(self) -> bool {
-        matches!(self.opcode, OP_LOOKUP | OP_OPEN | OP_CREATE)
-    }
-}
-
-/// The length in a READ's `struct fuse_read_in`; 0 for other requests.
-pub(crate) fn read_bytes(header: InHeader, args: &[u8]) -> usize {
-    const SIZE_OFFSET: usize = 16;
-    match args.get(SIZE_OFFSET..).and_then(<[u8]>::first_chunk) {
-        Some(size) if header.opcode == OP_READ => u32::from_ne_bytes(*size) as usize,
-        Some(_) | None => 0,
     }
 }
 

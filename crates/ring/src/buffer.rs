@@ -31,8 +31,6 @@ struct Slot {
     class: Option<usize>,
     /// A copy that the core owns: it does not count against the limit.
     uncounted: bool,
-    /// Allocated for the ring's life; its reference was given to another part until it is released.
-    lent: bool,
 }
 
 /// Where a buffer's bytes are.
@@ -181,7 +179,6 @@ impl Pool {
             refs_count: 1,
             class: Some(class),
             uncounted: false,
-            lent: false,
         }))
     }
 
@@ -196,13 +193,8 @@ impl Pool {
         assert!(self.has_space(range.range_bytes), "the caller has checked for space");
         let (object, class) = (range.object, class_of(range.range_bytes));
         self.used_bytes += capacity_of(class);
-        let slot = Slot {
-            place: Place::File(range),
-            refs_count: 1,
-            class: Some(class),
-            uncounted: false,
-            lent: false,
-        };
+        let slot =
+            Slot { place: Place::File(range), refs_count: 1, class: Some(class), uncounted: false };
         let buf = self.add(slot);
         self.file_ranges.entry(object).or_default().push(buf);
         buf
@@ -256,22 +248,7 @@ impl Pool {
     pub(crate) fn pin(&mut self, space_bytes: usize) -> BufId {
         let capacity_bytes = space_bytes.next_multiple_of(PAGE_BYTES);
         let place = Place::Memory(Memory::new(capacity_bytes));
-        self.add(Slot { place, refs_count: 1, class: None, uncounted: false, lent: false })
-    }
-
-    /// Gives away the ring's reference to a buffer that was allocated for the ring's life; the ring
-    /// has it back when that one is released.
-    pub(crate) fn lend(&mut self, buf: BufId) {
-        assert!(self.is_free(buf), "{buf:?} is in use");
-        let slot = &mut self.slots[buf.0 as usize];
-        assert!(slot.class.is_none(), "{buf:?} is not the ring's own");
-        slot.lent = true;
-    }
-
-    /// Whether the ring has the only reference to a buffer that was allocated for the ring's life.
-    pub(crate) fn is_free(&self, buf: BufId) -> bool {
-        let slot = &self.slots[buf.0 as usize];
-        slot.refs_count == 1 && !slot.lent
+        self.add(Slot { place, refs_count: 1, class: None, uncounted: false })
     }
 
     fn add(&mut self, slot: Slot) -> BufId {
@@ -303,10 +280,6 @@ impl Pool {
         slot.refs_count -= 1;
         self.freed = true;
         if slot.refs_count > 0 {
-            return;
-        }
-        if std::mem::take(&mut slot.lent) {
-            slot.refs_count = 1;
             return;
         }
         let Some(class) = slot.class else { panic!("{buf:?} is the ring's own") };
@@ -365,7 +338,7 @@ impl Pool {
             return BufId(index);
         }
         let place = Place::Memory(Memory::new(capacity_bytes));
-        self.add(Slot { place, refs_count: 1, class: Some(class), uncounted: true, lent: false })
+        self.add(Slot { place, refs_count: 1, class: Some(class), uncounted: true })
     }
 
     /// Frees memory that was unused since the last check but one; allocating it again and again

@@ -75,24 +75,13 @@ fn boot_ns() -> u64 {
     secs * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// The core on which a thread runs, or ran last. Counts its system calls.
-pub(crate) fn core(pid: u32, syscall_count: &mut u64) -> Option<u16> {
-    let stat = read(CWD, &format!("/proc/{pid}/stat"), syscall_count)?;
-    field_of(&stat, 39)?.parse().ok()
-}
-
-/// A field of `/proc/<pid>/stat` behind the name.
-fn field_of(stat: &[u8], number: usize) -> Option<&str> {
+/// The start time in `/proc/<pid>/stat`.
+fn start_ns_of(stat: &[u8]) -> Option<u64> {
     // The name before it may contain any character.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let text = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    // proc(5) counts fields from 1; the remaining text begins with the third.
-    text.split_ascii_whitespace().nth(number.checked_sub(3)?)
-}
-
-/// The start time in `/proc/<pid>/stat`.
-fn start_ns_of(stat: &[u8]) -> Option<u64> {
-    let ticks: u64 = field_of(stat, 22)?.parse().ok()?;
+    // proc(5) counts fields from 1; this is the 22nd, and the remaining text begins with the third.
+    let ticks: u64 = text.split_ascii_whitespace().nth(22 - 3)?.parse().ok()?;
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
     ticks.checked_mul(tick_ns)
 }
@@ -158,19 +147,6 @@ mod tests {
         assert!(!super::ends(std::process::id(), &mut syscall_count));
         assert!(super::ends(0x7fff_fff0, &mut syscall_count), "no such process");
         assert!(super::ends(0, &mut syscall_count), "the process is unknown");
-    }
-
-    #[test]
-    fn a_pinned_thread_is_found_on_its_core() {
-        std::thread::spawn(|| {
-            let core = *crate::pin::usable_cores().unwrap().last().unwrap();
-            crate::pin::pin_to_core(core).unwrap();
-            let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-            assert_eq!(super::core(thread, &mut 0), Some(core));
-        })
-        .join()
-        .unwrap();
-        assert_eq!(super::core(0x7fff_fff0, &mut 0), None, "no such thread");
     }
 
     #[test]

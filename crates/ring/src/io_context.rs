@@ -4,7 +4,6 @@ use crate::buffer::Pool;
 use crate::counters::Counters;
 use crate::driver::{Driver, Op, Token};
 use crate::fault::{Fault, FaultPoint};
-use crate::landings::Landings;
 use crate::lists::Lists;
 use crate::sums::SumJobs;
 use interface::{Arena, Bulk, Errno, Event, Now, Span};
@@ -21,7 +20,6 @@ const SLOT_OFFSET: usize = 28;
 pub(crate) struct IoContext {
     pub(crate) driver: Driver,
     pub(crate) pool: Pool,
-    pub(crate) landings: Landings,
     pub(crate) lists: Lists,
     pub(crate) sum_jobs: SumJobs,
     pub(crate) arena: Arena,

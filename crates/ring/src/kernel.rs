@@ -9,16 +9,14 @@ use crate::driver::{DriverKind, Wait};
 use crate::io_context::IoContext;
 use crate::kernel_classic::Classic;
 use crate::kernel_queue::Queues;
-use crate::lane_order::{LaneOrder, SharedOrder};
-use crate::mailbox::Mailbox;
+use crate::mailbox::Waker;
 use crate::mount_table::MountsBelow;
 use crate::notify::Notifier;
-use interface::{Bulk, Event, KernelEvent, KernelNotify, KernelSlot, LogLevel, Mono, Span, Ticket};
+use interface::{Bulk, Event, KernelEvent, KernelNotify, KernelSlot, LogLevel, Span, Ticket};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 use wire::Status;
 
 /// Marks slots of io_uring queues; the others belong to `/dev/fuse`.
@@ -49,9 +47,8 @@ impl Transport {
 pub struct KernelChannel {
     pub(crate) device: OwnedFd,
     pub(crate) transport: Transport,
-    /// Lane 0 serves `/dev/fuse` with either transport: INIT, FORGET and INTERRUPT arrive there.
-    pub(crate) lane: usize,
-    pub(crate) order: Arc<SharedOrder>,
+    /// Serves `/dev/fuse` with either transport: INIT, FORGET and INTERRUPT arrive there.
+    pub(crate) is_first: bool,
     /// Cores whose queues this lane serves.
     pub(crate) cores: Vec<u16>,
     /// Entries per queue.
@@ -86,15 +83,13 @@ impl KernelChannel {
             });
         }
         devices.insert(0, device);
-        let order = SharedOrder::new(lane_cores);
         Ok(devices
             .into_iter()
             .enumerate()
             .map(|(lane, device)| Self {
                 device,
                 transport,
-                lane,
-                order: Arc::clone(&order),
+                is_first: lane == 0,
                 cores: std::mem::take(&mut cores[lane]),
                 queue_depth,
                 device_number: None,
@@ -157,20 +152,17 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn new(channel: KernelChannel, mailbox: &Mailbox) -> io::Result<Self> {
-        let KernelChannel { device, transport, lane, order, cores, queue_depth, device_number } =
+    pub(crate) fn new(channel: KernelChannel, waker: Waker) -> io::Result<Self> {
+        let KernelChannel { device, transport, is_first, cores, queue_depth, device_number } =
             channel;
         let below = MountsBelow::of(device_number)?;
-        let notifier = Notifier::new(device.try_clone()?, mailbox.waker(), below);
+        let notifier = Notifier::new(device.try_clone()?, waker, below);
         let queues = match transport {
             Transport::Classic => None,
             Transport::Uring => Some(Queues::new(device.try_clone()?, cores, queue_depth)),
         };
-        let serves_device = lane == 0 || transport == Transport::Classic;
-        let own = crate::pin::usable_cores()?;
-        let core = own.first().copied().filter(|_| own.len() == 1);
-        let order = LaneOrder::new(lane, core, order, mailbox.wakers());
-        let classic = serves_device.then(|| Classic::new(device, order));
+        let serves_device = is_first || transport == Transport::Classic;
+        let classic = serves_device.then(|| Classic::new(device));
         Ok(Self { classic, queues, notifier, unsubmitted: false, ended: false, opened: false })
     }
 
@@ -221,11 +213,6 @@ impl Kernel {
         {
             self.end(io);
         }
-    }
-
-    /// When the lane wants a turn though nothing happened.
-    pub(crate) fn deadline(&self) -> Option<Mono> {
-        self.classic.as_ref().and_then(Classic::deadline)
     }
 
     /// Whether there is more to read without waiting.
@@ -301,9 +288,6 @@ impl Kernel {
     fn end(&mut self, io: &mut IoContext) {
         if !std::mem::replace(&mut self.ended, true) {
             io.events.push(Event::Kernel(KernelEvent::Unmounted));
-            if let Some(classic) = &self.classic {
-                classic.end();
-            }
         }
     }
 }

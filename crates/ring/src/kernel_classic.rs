@@ -1,21 +1,19 @@
 //! FUSE over `/dev/fuse`: the driver reads a request when there is one, and writes a small reply with
 //! the turn's other operations; writev(2) a large one at once.
 //!
-//! The kernel wakes one lane for a request: each waits exclusively, if [`LaneOrder`] lets it wait. A
-//! lane that has no buffer for a request does not wait for one, so that another lane gets it. Invariant: a request's slot retains
+//! The kernel wakes one lane for a request: each waits exclusively. A lane that has no buffer for a
+//! request does not wait for one, so that another lane gets it. Invariant: a request's slot retains
 //! the buffer of its WRITE data until the reply.
 
 use crate::abi::{
     IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_INIT, OP_WRITE, WRITE_IN_BYTES, out_header,
 };
 use crate::buffer::BUFFER_BYTES_MAX;
-use crate::caller;
 use crate::driver::{Kind, Op, Token};
 use crate::io_context::IoContext;
 use crate::kernel::{Answer, Life};
-use crate::lane_order::LaneOrder;
 use crate::number::u32_of;
-use interface::{BufId, Bulk, Event, KernelEvent, KernelSlot, Mono, NO_MAC};
+use interface::{BufId, Bulk, Event, KernelEvent, KernelSlot, NO_MAC};
 use rustix::io::Errno;
 use slab::Slab;
 use std::io::IoSlice;
@@ -29,17 +27,6 @@ const PAUSE_COUNT_MAX: u32 = 63;
 
 /// The largest reply that is copied for the driver to write: a copy of more costs more than a call.
 const COPIED_BYTES_MAX: usize = 8 * 1024;
-
-/// How long a close may wait for the next request: the process that has closed a file usually makes
-/// one at once, and both leave together.
-const HELD_MS_MAX: u64 = 1;
-
-/// A close that waits.
-struct Held {
-    slot: u32,
-    request: Vec<u8>,
-    until: Mono,
-}
 
 struct Slot {
     unique: u64,
@@ -66,20 +53,12 @@ pub(crate) struct Classic {
     replies: Slab<Vec<u8>>,
     /// Memory of written ones, for reuse.
     spare: Vec<Vec<u8>>,
-    /// After a first request that no process waits for, and after one that a process waits for.
-    more: [SecondReads; 2],
-    order: LaneOrder,
-    held: Option<Held>,
-    /// Requests of this turn that a process waits for.
-    awaited_count: usize,
-    /// The thread that made the last of them with a path.
-    caller_pid: Option<u32>,
+    more: SecondReads,
 }
 
 /// Whether a wake-up reads on after its first request. A read that finds nothing costs a system
 /// call; waiting again shows a further request too. So second reads become rare while they find
-/// nothing. A request that no process waits for, such as that of a close, is often followed by the
-/// next of the same process.
+/// nothing.
 #[derive(Default)]
 struct SecondReads {
     /// Wake-ups without one, after the last that found nothing.
@@ -109,7 +88,7 @@ pub(crate) struct Replied {
 }
 
 impl Classic {
-    pub(crate) fn new(device: OwnedFd, order: LaneOrder) -> Self {
+    pub(crate) const fn new(device: OwnedFd) -> Self {
         Self {
             device,
             armed: false,
@@ -120,31 +99,16 @@ impl Classic {
             slots: Slab::new(),
             replies: Slab::new(),
             spare: Vec::new(),
-            more: [SecondReads::default(), SecondReads::default()],
-            order,
-            held: None,
-            awaited_count: 0,
-            caller_pid: None,
+            more: SecondReads { pause_count: 0, left_count: 0 },
         }
     }
 
-    /// When the lane wants a turn though nothing happened.
-    pub(crate) fn deadline(&self) -> Option<Mono> {
-        let held_until = self.held.as_ref().map(|held| held.until);
-        [self.order.look_at(), held_until].into_iter().flatten().min()
-    }
-
-    /// Begins a turn: waits for a request, unless the lane shall not or has more to read.
     pub(crate) fn arm(&mut self, io: &mut IoContext) {
-        self.order.begin_turn(io.now.mono);
-        if self.armed || self.has_more || !self.order.is_waiting() {
+        if self.armed || self.has_more {
             return;
         }
-        let buf = self.take_buf(io);
-        self.order.set_starved(buf.is_none());
-        let Some(buf) = buf else { return };
+        let Some(buf) = self.take_buf(io) else { return };
         self.armed = true;
-        self.order.set_waits(true);
         let at = io.pool.at(buf, 0, BUFFER_BYTES_MAX);
         let (device, space_bytes) = (self.device.as_raw_fd(), u32_of(BUFFER_BYTES_MAX));
         let op = Op::ReadRequest { device, at, space_bytes };
@@ -153,9 +117,8 @@ impl Classic {
         unsafe { io.driver.queue(Token::new(Kind::KernelRead, 0), op) };
     }
 
-    pub(crate) fn on_read(&mut self, result: Result<u32, interface::Errno>) {
+    pub(crate) const fn on_read(&mut self, result: Result<u32, interface::Errno>) {
         self.armed = false;
-        self.order.set_waits(false);
         self.arrived = Some(result);
     }
 
@@ -183,38 +146,12 @@ impl Classic {
 
     /// Takes the request that was read, and reads those behind it if there usually are some.
     pub(crate) fn read(&mut self, io: &mut IoContext) -> Life {
-        self.awaited_count = 0;
-        let life = self.read_some(io);
-        let is_due = self.held.as_ref().is_some_and(|held| io.now.mono >= held.until);
-        if is_due || life == Life::Over {
-            self.pass_held(io);
-        }
-        if self.awaited_count > 0 {
-            self.order.on_taken(self.awaited_count, io.now.mono);
-            if let Some(pid) = self.caller_pid.take()
-                && self.order.shall_locate()
-                && let Some(core) = caller::core(pid, &mut io.counters.syscall_count)
-            {
-                self.order.on_located(core);
-            }
-        }
-        life
-    }
-
-    /// The mount has ended: the lanes that do not wait shall see it, too.
-    pub(crate) fn end(&self) {
-        self.order.end();
-    }
-
-    fn read_some(&mut self, io: &mut IoContext) -> Life {
         let mut request_count = 0;
-        let mut more_of = 0;
         match (self.arrived.take(), self.buf) {
             (Some(Ok(request_bytes)), Some(buf)) => {
                 self.take(buf, request_bytes as usize, io);
                 request_count = 1;
-                more_of = self.awaited_count.min(1);
-                if !self.more[more_of].may_try() {
+                if !self.more.may_try() {
                     return Life::On;
                 }
             }
@@ -234,7 +171,7 @@ impl Classic {
                 }
                 Err(Errno::AGAIN) => {
                     if request_count > 0 {
-                        self.more[more_of].on_tried(request_count > 1);
+                        self.more.on_tried(request_count > 1);
                     }
                     self.has_more = false;
                     return Life::On;
@@ -250,14 +187,6 @@ impl Classic {
         let request = io.pool.bytes(buf, 0, request_bytes);
         let Some(header) = InHeader::read(request) else { return };
         io.counters.kernel_request_count += 1;
-        if header.is_awaited() {
-            self.awaited_count += 1;
-            if header.is_of_path() {
-                self.caller_pid = Some(header.pid);
-            }
-        }
-        self.pass_held(io);
-        let request = io.pool.bytes(buf, 0, request_bytes);
         if header.is_unanswered() {
             let request = io.arena.put(request);
             io.events.push(Event::Kernel(KernelEvent::Request { slot: None, request, bulk: None }));
@@ -271,13 +200,6 @@ impl Classic {
             let (start, bulk_bytes) = (u32_of(args_bytes), u32_of(data.len()));
             Bulk { buf, start, bulk_bytes, crc32c: None, mac: NO_MAC }
         });
-        if header.is_plain_close(request) {
-            let (unique, request) = (header.unique, request.to_vec());
-            let slot = u32_of(self.slots.insert(Slot { unique, is_init: false, buf: None }));
-            let until = io.now.mono.after_ms(HELD_MS_MAX);
-            self.held = Some(Held { slot, request, until });
-            return;
-        }
         let request = io.arena.put(&request[..small_bytes]);
         let retained = if has_data { self.buf.take() } else { None };
         let slot = u32_of(self.slots.insert(Slot {
@@ -290,14 +212,6 @@ impl Classic {
             request,
             bulk,
         }));
-    }
-
-    /// Passes the close that waits to the core.
-    fn pass_held(&mut self, io: &mut IoContext) {
-        if let Some(Held { slot, request, .. }) = self.held.take() {
-            let (slot, request) = (Some(KernelSlot(slot)), io.arena.put(&request));
-            io.events.push(Event::Kernel(KernelEvent::Request { slot, request, bulk: None }));
-        }
     }
 
     /// Writes a reply.

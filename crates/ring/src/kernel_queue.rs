@@ -8,15 +8,12 @@
 //! ```
 //! Invariant: an entry's memory is the kernel's while its command is in flight; otherwise it is
 //! ours, and WRITE data in it stay until their last reference is dropped, even if the reply is
-//! earlier. While a large READ is with the core, its entry's payload is offered for the data that
-//! come from the server, so that they need no copy; whichever reply they belong to, the entry is
-//! committed only when nothing else refers to them.
+//! earlier.
 
 use crate::abi::{
     COMMAND_COMMIT_AND_FETCH, COMMAND_REGISTER, EntryHeader, IN_HEADER_BYTES, InHeader,
-    KERNEL_DATA_BYTES_MAX, OP_WRITE, OUT_HEADER_BYTES, command_body, out_header, read_bytes,
+    KERNEL_DATA_BYTES_MAX, OP_WRITE, OUT_HEADER_BYTES, command_body, out_header,
 };
-use crate::buffer::BUFFER_BYTES_MAX;
 use crate::driver::{Kind, Op, Token};
 use crate::io_context::IoContext;
 use crate::kernel::{Answer, Life, QUEUE_SLOT};
@@ -25,8 +22,6 @@ use interface::{BufId, Bulk, Errno, Event, KernelEvent, KernelSlot, NO_MAC};
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::Status;
 
-/// The shortest read whose data are received into its entry.
-const LANDING_BYTES_MIN: usize = 64 * 1024;
 const AGAIN: Errno = Errno(11);
 const INTERRUPTED: Errno = Errno(4);
 const CANCELLED: Errno = Errno(125);
@@ -39,20 +34,10 @@ enum EntryState {
     Fetching { registered: bool },
     /// The core has its request.
     Taken { unique: u64, commit_id: u64 },
-    /// The core has replied, but the entry's payload is still in use: by WRITE data that are being
-    /// sent, or by data received for another reply.
-    Late { unique: u64, commit_id: u64, status: Status, payload: LatePayload },
+    /// The core has replied, but its WRITE data are still being sent: status and payload wait.
+    Late { unique: u64, commit_id: u64, status: Status, payload: Vec<u8> },
     /// Its mount has ended.
     Over,
-}
-
-#[derive(Debug)]
-enum LatePayload {
-    Copied(Vec<u8>),
-    /// It is in the entry's payload already.
-    InPlace {
-        payload_bytes: usize,
-    },
 }
 
 struct Entry {
@@ -168,11 +153,7 @@ impl Queues {
             crc32c: None,
             mac: NO_MAC,
         });
-        let read_bytes = read_bytes(in_header, &header[128..]);
         entry.state = EntryState::Taken { unique: in_header.unique, commit_id };
-        if read_bytes >= LANDING_BYTES_MIN {
-            io.landings.offer(entry.payload, read_bytes);
-        }
         io.counters.kernel_request_count += 1;
         let slot = Some(KernelSlot(QUEUE_SLOT | u32_of(index)));
         io.events.push(Event::Kernel(KernelEvent::Request { slot, request, bulk }));
@@ -185,26 +166,20 @@ impl Queues {
         let EntryState::Taken { unique, commit_id } = entry.state else {
             panic!("a request is answered once")
         };
-        io.landings.withdraw(entry.payload);
         let ok = answer.status == Status::Ok;
         let payload = if ok { io.arena.get(answer.payload) } else { &[] };
-        let bulk = answer.bulk.filter(|_| ok);
-        if !io.pool.is_free(entry.payload) {
-            let payload = match bulk {
-                Some(Bulk { buf, start: 0, bulk_bytes, .. })
-                    if buf == entry.payload && payload.is_empty() =>
-                {
-                    LatePayload::InPlace { payload_bytes: bulk_bytes as usize }
-                }
-                // An interrupted WRITE is answered while its data are still being sent.
-                Some(bulk) => LatePayload::Copied([payload, io.bulk_bytes(bulk)].concat()),
-                None => LatePayload::Copied(payload.to_vec()),
-            };
+        if io.pool.refs_count(entry.payload) > 1 {
+            // An interrupted WRITE is answered while its data are still being sent to the server.
+            let mut late = payload.to_vec();
+            if let Some(bulk) = answer.bulk.filter(|_| ok) {
+                late.extend_from_slice(io.bulk_bytes(bulk));
+            }
             let status = answer.status;
-            entry.state = EntryState::Late { unique, commit_id, status, payload };
+            entry.state = EntryState::Late { unique, commit_id, status, payload: late };
             self.late_count += 1;
             return;
         }
+        let bulk = answer.bulk.filter(|_| ok);
         let data_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes as usize);
         let payload_bytes = payload.len() + data_bytes;
         assert!(payload_bytes <= KERNEL_DATA_BYTES_MAX, "an answer fits its entry");
@@ -236,21 +211,16 @@ impl Queues {
         }
         for index in 0..self.entries.len() {
             let entry = &mut self.entries[index];
-            if !io.pool.is_free(entry.payload) {
+            if io.pool.refs_count(entry.payload) > 1 {
                 continue;
             }
             let EntryState::Late { unique, commit_id, status, payload } = &mut entry.state else {
                 continue;
             };
             let (unique, commit_id, status) = (*unique, *commit_id, *status);
-            let payload_bytes = match payload {
-                LatePayload::Copied(copy) => {
-                    io.pool.bytes_mut(entry.payload, 0, copy.len()).copy_from_slice(copy);
-                    copy.len()
-                }
-                LatePayload::InPlace { payload_bytes } => *payload_bytes,
-            };
-            entry.write_header(unique, status, payload_bytes, io);
+            let payload = std::mem::take(payload);
+            io.pool.bytes_mut(entry.payload, 0, payload.len()).copy_from_slice(&payload);
+            entry.write_header(unique, status, payload.len(), io);
             self.late_count -= 1;
             self.fetch(index, COMMAND_COMMIT_AND_FETCH, commit_id, io);
         }
@@ -261,8 +231,7 @@ impl Entry {
     fn new(queue: u16, io: &mut IoContext) -> Self {
         let header_bytes = size_of::<EntryHeader>();
         let header = io.pool.pin(header_bytes);
-        // As large as a buffer for as many bytes, into which TLS records are received.
-        let payload = io.pool.pin(BUFFER_BYTES_MAX);
+        let payload = io.pool.pin(KERNEL_DATA_BYTES_MAX);
         let iovec = |buf, piece_bytes| libc::iovec {
             iov_base: io.pool.at(buf, 0, piece_bytes).cast(),
             iov_len: piece_bytes,

@@ -38,8 +38,6 @@ mod job;
 mod kernel;
 mod kernel_classic;
 mod kernel_queue;
-mod landings;
-mod lane_order;
 mod limits;
 mod listen;
 mod lists;

@@ -242,12 +242,6 @@ impl Mailbox {
         Waker { signals: Arc::clone(&self.signals), lane: self.lane }
     }
 
-    /// Wakes each of the lanes.
-    pub(crate) fn wakers(&self) -> Vec<Waker> {
-        let waker = |lane| Waker { signals: Arc::clone(&self.signals), lane };
-        (0..self.lane_count()).map(waker).collect()
-    }
-
     /// Sends to a lane, which the next [`Self::wake_readers`] wakes.
     pub(crate) fn send(&mut self, to: usize, message: QueuedMessage) {
         self.out_count += u64::from(to != self.lane);

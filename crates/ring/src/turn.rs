@@ -24,7 +24,6 @@ use crate::driver::{Completion, Driver, DriverKind, Kind, Op, Token, Wait};
 use crate::inspect::InspectQueue;
 use crate::io_context::IoContext;
 use crate::kernel::Kernel;
-use crate::landings::Landings;
 use crate::listen::Listener;
 use crate::lists::Lists;
 use crate::log::Log;
@@ -127,7 +126,6 @@ impl Ring {
         let mut io = IoContext {
             driver: Driver::new(config.driver, config.spin_us > 0)?,
             pool: Pool::new(config.limits.buffer_bytes_max),
-            landings: Landings::default(),
             lists: Lists::default(),
             sum_jobs: SumJobs::default(),
             arena: Arena::new(),
@@ -153,7 +151,7 @@ impl Ring {
         let copies = config.checksum_reads || config.kernel.is_some();
         let uses_file_ranges = !copies && config.engine.is_driver() && !config.direct;
         let sink = config.discards_bulk.then(|| io.pool.pin(BULK_BYTES_MAX as usize));
-        let kernel = config.kernel.map(|channel| Kernel::new(channel, &mailbox));
+        let kernel = config.kernel.map(|channel| Kernel::new(channel, mailbox.waker()));
         let parts = Parts {
             conns: Conns::new(config.limits, config.server, (seals, sink), config.contents_key),
             listener: config.listener.map(Listener::new),
@@ -318,10 +316,8 @@ impl Parts {
         let slept = self.submit_and_wait()?;
         self.io.check_replied_fault();
         self.io.now = self.clock.read();
-        let turn_ns = self.io.now.mono.since_ns(began);
-        if slept {
-            self.spin.on_waited(turn_ns);
-        } else if self.life != LaneState::New {
+        if !slept && self.life != LaneState::New {
+            let turn_ns = self.io.now.mono.since_ns(began);
             let counters = &mut self.io.counters;
             counters.turn_ns_max = counters.turn_ns_max.max(turn_ns);
         }
@@ -402,15 +398,11 @@ impl Parts {
         // Other parties start working on the submitted operations meanwhile.
         driver.enter(Wait::No)?;
         if driver.is_pending() {
-            self.spin.on_found();
             return Ok(Wait::No);
         }
         let found = driver.poll(round_count, || mailbox.has_pending());
         counters.spin_count += 1;
         counters.spin_hit_count += u64::from(found);
-        if found {
-            self.spin.on_found();
-        }
         Ok(if found { Wait::No } else { rest })
     }
 
@@ -435,9 +427,7 @@ impl Parts {
         let log_at = self.log.as_ref().and_then(Log::deadline);
         let pool_at = self.io.pool.trim_at();
         let conns_at = self.conns.deadline(self.is_starved());
-        let kernel_at = self.kernel.as_ref().and_then(Kernel::deadline);
-        let deadlines =
-            [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at, kernel_at];
+        let deadlines = [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at];
         match deadlines.into_iter().flatten().min() {
             None => Wait::Ever,
             // Relative to the turn's one clock reading: the sleep may last longer by the turn's

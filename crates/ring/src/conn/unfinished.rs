@@ -53,14 +53,14 @@ impl Conns {
         io: &mut IoContext,
     ) -> Option<(BufId, Option<Charge>)> {
         let conn = self.conn(index);
-        let (party, accepted) = (conn.admission.party, conn.accepted);
-        let charge =
-            accepted.then(|| Charge { party, space_bytes: u64_of(Pool::space_bytes(bulk_bytes)) });
+        let party = conn.admission.party;
+        let charge = conn
+            .accepted
+            .then(|| Charge { party, space_bytes: u64_of(Pool::space_bytes(bulk_bytes)) });
         if charge.is_some_and(|charge| !self.may_charge(charge, io)) {
             return None;
         }
-        let landing = if accepted { None } else { io.landings.take(bulk_bytes, &mut io.pool) };
-        let buf = landing.or_else(|| io.pool.take(bulk_bytes))?;
+        let buf = io.pool.take(bulk_bytes)?;
         if let Some(Charge { party, space_bytes }) = charge {
             self.charged.add(party, space_bytes);
         }

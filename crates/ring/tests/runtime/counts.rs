@@ -253,11 +253,9 @@ fn busy_polling_finds_a_message_before_the_sleep() {
         reader.turn(&mut recorder).unwrap();
         assert_eq!(recorder.events, [Event::Peer(PeerEvent::Message { from: LaneId(0), message })]);
         recorder.events.clear();
+        let counters = reader.counters();
+        assert_eq!((counters.spin_count, counters.spin_hit_count), (unique, unique));
     }
-    // On a busy machine a turn may take long; then some sleeps have no polling before them.
-    let Counters { spin_count, spin_hit_count, .. } = reader.counters();
-    assert_eq!(spin_hit_count, spin_count, "each message was there");
-    assert!((1..=20).contains(&spin_count), "{spin_count}");
     assert_eq!((writer.counters().message_out_count, reader.counters().message_in_count), (20, 20));
 }
 
