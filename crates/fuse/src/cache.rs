@@ -100,18 +100,18 @@ impl MountLane {
         self.cache.as_ref()?.keeps_listings(now, dir, APPLY_MS_MAX)
     }
 
-    /// Nothing is answered from these any more.
-    pub(crate) fn recall_known(&self, now: Mono, key: &RecalledKey) {
-        let Some(cache) = &self.cache else { return };
+    /// Nothing is answered from these any more. Returns whether a directory may have the name.
+    pub(crate) fn recall_known(&self, now: Mono, key: &RecalledKey) -> bool {
+        let Some(cache) = &self.cache else { return true };
         let is_part = self.client.root().is_some_and(|root| root != InodeNo::ROOT);
-        if let RecalledKey::Name(dir, name) = key
-            && is_part
-            && cache.may_be_directory(now, *dir, name)
-        {
+        let of_directory = matches!(key, RecalledKey::Name(dir, name)
+            if cache.may_be_directory(now, *dir, name));
+        if of_directory && is_part {
             // It may be moved out of the export, with all that is below it.
             cache.clear();
         }
         cache.recall(key);
+        of_directory
     }
 
     /// Nothing is answered from what was learned so far.

@@ -32,8 +32,10 @@ const STUCK_MS_MIN: u64 = 2_000;
 /// The most notifies about names under way; beyond, the kernel forgets all names.
 const NAME_COUNT_MAX: usize = 1_024;
 
-/// Both names of a rename, each below a node.
-type RenamedNames = [(u64, Vec<u8>); 2];
+/// A name below a node.
+type NodeName = (u64, Vec<u8>);
+/// Both names of a rename.
+type RenamedNames = [NodeName; 2];
 
 const ABSENT: Errno = Errno(2);
 const BUSY: Errno = Errno(16);
@@ -64,6 +66,8 @@ enum Notice {
         again: bool,
     },
     Name,
+    /// A name that a directory may have.
+    DirectoryName(NodeName),
     AllNames,
     Contents,
     /// The names of a rename that the kernel may have cached without a lease.
@@ -86,8 +90,8 @@ pub(crate) struct Recalls {
     waiting: BTreeMap<u64, Waiting>,
     /// Attributes that are dropped again, and when.
     again: Vec<(Mono, u64, Node)>,
-    /// Names that expire again, and when.
-    expire_again: Vec<(Mono, RenamedNames)>,
+    /// Names that expire again, when, and the work that waits for it.
+    expire_again: Vec<(Mono, Option<u64>, NodeName)>,
     number_last: u64,
 }
 
@@ -102,7 +106,8 @@ impl Recalls {
     }
 
     fn names(&self) -> impl Iterator<Item = (&u64, &Waiting)> {
-        self.waiting.iter().filter(|(_, waiting)| matches!(waiting.notice, Notice::Name))
+        let waiting = self.waiting.iter();
+        waiting.filter(|(_, it)| matches!(it.notice, Notice::Name | Notice::DirectoryName(_)))
     }
 }
 
@@ -122,8 +127,8 @@ impl MountLane {
             any = true;
             let work_no = self.begin_work(Cause::Recall(id), self.leases.until());
             for key in keys {
-                self.recall_known(turn.now.mono, &key);
-                self.drop_key(turn, work_no, key);
+                let of_directory = self.recall_known(turn.now.mono, &key);
+                self.drop_key(turn, work_no, key, of_directory);
             }
             self.end_if_done(work_no);
         }
@@ -167,7 +172,13 @@ impl MountLane {
         turn.act(KernelAction::Notify { ticket: Ticket(number), notify });
     }
 
-    fn drop_key(&mut self, turn: &mut Turn<'_>, work_no: u64, key: RecalledKey) {
+    fn drop_key(
+        &mut self,
+        turn: &mut Turn<'_>,
+        work_no: u64,
+        key: RecalledKey,
+        of_directory: bool,
+    ) {
         match key {
             RecalledKey::Attributes(inode) => {
                 let mut nodes = self.leases.nodes(turn.now.mono, inode);
@@ -178,7 +189,9 @@ impl MountLane {
                     self.drop_attributes(turn, work_no, node, false);
                 }
             }
-            RecalledKey::Name(directory, name) => self.drop_name(turn, work_no, directory, &name),
+            RecalledKey::Name(directory, name) => {
+                self.drop_name(turn, work_no, (directory, &name), of_directory);
+            }
             RecalledKey::Contents(inode) => {
                 let notify = KernelNotify::Contents { node: Node::plain(inode).0 };
                 self.notify(turn, Some(work_no), Notice::Contents, notify);
@@ -192,16 +205,27 @@ impl MountLane {
         self.notify(turn, Some(work_no), Notice::Attributes { node, again }, notify);
     }
 
-    fn drop_name(&mut self, turn: &mut Turn<'_>, work_no: u64, directory: InodeNo, name: &[u8]) {
+    fn drop_name(
+        &mut self,
+        turn: &mut Turn<'_>,
+        work_no: u64,
+        (directory, name): (InodeNo, &[u8]),
+        of_directory: bool,
+    ) {
         if !self.leases.forgets_names {
             return; // It caches none.
         }
         let nodes = self.leases.nodes(turn.now.mono, directory);
         let many = self.recalls.names().count() >= NAME_COUNT_MAX;
         for node in nodes.iter().filter(|_| !many) {
+            let notice = if of_directory {
+                Notice::DirectoryName((node.0, name.to_vec()))
+            } else {
+                Notice::Name
+            };
             let name = turn.arena.put(name);
-            let notify = KernelNotify::Name { parent: node.0, name };
-            self.notify(turn, Some(work_no), Notice::Name, notify);
+            let notify = KernelNotify::Name { parent: node.0, name, of_directory };
+            self.notify(turn, Some(work_no), notice, notify);
         }
         if many || (!nodes.is_empty() && self.is_changing(directory)) {
             self.forget_names(turn, Some(work_no));
@@ -290,14 +314,38 @@ impl MountLane {
             Notice::AllNames => self.end_names_before(ticket.0),
             Notice::Renamed(names) if result == Err(BUSY) => {
                 self.leases.set_mounts_below(turn.now.mono);
-                expire(turn, &names);
-                // A lookup may have been answered that has not been applied.
-                let at = turn.now.mono.after_ms(APPLY_MS_MAX);
-                self.recalls.expire_again.push((at, names));
+                names.into_iter().for_each(|name| self.expire_twice(turn, None, name));
             }
-            Notice::Attributes { .. } | Notice::Name | Notice::Contents | Notice::Renamed(_) => {}
+            Notice::DirectoryName(name) if result == Err(BUSY) => {
+                self.leases.set_mounts_below(turn.now.mono);
+                self.expire_twice(turn, work_no, name);
+                return;
+            }
+            Notice::Attributes { .. }
+            | Notice::Name
+            | Notice::DirectoryName(_)
+            | Notice::Contents
+            | Notice::Renamed(_) => {}
         }
         self.end_wait(work_no);
+    }
+
+    /// A name expires now, and again for a work that waits: a lookup may have been answered that
+    /// has not been applied.
+    fn expire_twice(&mut self, turn: &mut Turn<'_>, work_no: Option<u64>, name: NodeName) {
+        self.expire(turn, None, &name);
+        let at = turn.now.mono.after_ms(APPLY_MS_MAX);
+        self.recalls.expire_again.push((at, work_no, name));
+    }
+
+    /// The kernel looks a name up before it uses it again. What is mounted below a directory with
+    /// this name stays there: `KernelNotify::Name` would detach it.
+    fn expire(&mut self, turn: &mut Turn<'_>, work_no: Option<u64>, (parent, name): &NodeName) {
+        let notify = KernelNotify::ExpiredName { parent: *parent, name: turn.arena.put(name) };
+        match work_no {
+            Some(_) => self.notify(turn, work_no, Notice::Name, notify),
+            None => turn.act(KernelAction::Notify { ticket: UNHEARD, notify }),
+        }
     }
 
     /// Whether the kernel may be about to make a node that it did not know.
@@ -337,13 +385,11 @@ impl MountLane {
             self.drop_attributes(turn, work_no, node, true);
             self.end_wait(Some(work_no));
         }
-        self.recalls.expire_again.retain(|(at, names)| {
-            let waits = *at > now;
-            if !waits {
-                expire(turn, names);
-            }
-            waits
-        });
+        let due = self.recalls.expire_again.extract_if(.., |(at, ..)| *at <= now);
+        for (_, work_no, name) in due.collect::<Vec<_>>() {
+            self.expire(turn, work_no, &name);
+            self.end_wait(work_no);
+        }
         let ended = self.recalls.works.iter().filter(|(_, work)| work.until <= now);
         for work_no in ended.map(|(work_no, _)| *work_no).collect::<Vec<_>>() {
             self.end_work(work_no);
@@ -359,7 +405,7 @@ impl MountLane {
         }
         let now = turn.now.mono;
         let again = self.recalls.again.iter().map(|(at, ..)| *at);
-        let again = again.chain(self.recalls.expire_again.iter().map(|(at, _)| *at));
+        let again = again.chain(self.recalls.expire_again.iter().map(|(at, ..)| *at));
         let works = self.recalls.works.values().map(|work| work.until);
         let names = self.recalls.names().map(|(_, waiting)| waiting.since.after_ms(NAME_MS_MAX));
         let stuck = self.recalls.waiting.values().filter(|waiting| !waiting.logged);
@@ -399,16 +445,6 @@ impl MountLane {
             let line: Span = turn.arena.put(line.as_bytes());
             turn.act(Action::Log { level: LogLevel::Warning, line });
         }
-    }
-}
-
-/// The kernel looks names up before it uses them again. What is mounted below a directory that was
-/// renamed stays there: `KernelNotify::Name` would detach it.
-fn expire(turn: &mut Turn<'_>, names: &[(u64, Vec<u8>)]) {
-    for (parent, name) in names {
-        let (parent, name) = (*parent, turn.arena.put(name));
-        let notify = KernelNotify::ExpiredName { parent, name };
-        turn.act(KernelAction::Notify { ticket: UNHEARD, notify });
     }
 }
 

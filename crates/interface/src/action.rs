@@ -414,12 +414,15 @@ pub enum KernelNotify {
     /// something is mounted on a directory of the mount, which this would detach.
     AllNames,
     /// A name, existing or absent. Waits until requests that change or list the directory are
-    /// answered.
+    /// answered. Fails with `EBUSY` if it may be one of a directory and something is mounted on a
+    /// directory of the mount, which this might detach.
     Name {
         /// The directory.
         parent: u64,
         /// The name.
         name: Span,
+        /// Whether it may be the name of a directory.
+        of_directory: bool,
     },
     /// A name is looked up before it is used again, and what is mounted below stays where it is. An
     /// earlier reply that is applied later makes it valid again. Waits as `Name` does.

@@ -44,6 +44,7 @@ mod lists;
 mod log;
 mod mailbox;
 mod mount;
+mod mount_namespaces;
 mod mount_options;
 mod mount_table;
 mod mount_tool;

@@ -3,6 +3,7 @@
 //! No function accesses a mount: a file system whose server is away would block. Paths are
 //! bytes, because one mount point that is not UTF-8 must not hide the others.
 
+use crate::mount_namespaces::OtherNamespaces;
 use crate::mount_options::FS_TYPE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
@@ -60,43 +61,57 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     })
 }
 
-/// Whether anything is mounted on directories of one mount, as far as this process sees.
+/// Whether anything is mounted on directories of one mount, as far as this process may see.
 pub(crate) struct MountsBelow {
-    /// The table, and the mount's `MAJOR:MINOR`.
-    table: Option<(File, String)>,
+    /// What is looked at; `None`: nothing can be mounted there.
+    seen: Option<Seen>,
+}
+
+struct Seen {
+    /// The table of this process.
+    table: File,
+    /// The mount's `MAJOR:MINOR`.
+    device_number: String,
     any: bool,
+    others: OtherNamespaces,
 }
 
 impl MountsBelow {
     /// Of the mount with this `MAJOR:MINOR`; without it there are none.
     pub(crate) fn of(device_number: Option<String>) -> io::Result<Self> {
-        let Some(device_number) = device_number else {
-            return Ok(Self { table: None, any: false });
-        };
-        let table = Some((File::open("/proc/self/mountinfo")?, device_number));
-        let mut below = Self { table, any: false };
-        below.read()?;
-        Ok(below)
+        let Some(device_number) = device_number else { return Ok(Self { seen: None }) };
+        let table = File::open("/proc/self/mountinfo")?;
+        let others = OtherNamespaces::of(&device_number)?;
+        let mut seen = Seen { table, device_number, any: false, others };
+        seen.read()?;
+        Ok(Self { seen: Some(seen) })
+    }
+
+    /// Whether there are any now. The table of this process is read again only when it has changed,
+    /// those of others are listed each time.
+    pub(crate) fn is_any(&mut self) -> bool {
+        let Some(seen) = &mut self.seen else { return false };
+        // Unknown: nothing is detached.
+        seen.is_any_here().unwrap_or(true) || seen.others.have_mounts_below().unwrap_or(true)
+    }
+}
+
+impl Seen {
+    fn is_any_here(&mut self) -> io::Result<bool> {
+        let mut polled = [PollFd::new(&self.table, PollFlags::PRI)];
+        let changed = poll(&mut polled, Some(&Timespec::default())).map(|count| count > 0);
+        if changed != Ok(false) {
+            self.read()?;
+        }
+        Ok(self.any)
     }
 
     fn read(&mut self) -> io::Result<()> {
-        let Some((table, device_number)) = &mut self.table else { return Ok(()) };
         let mut text = Vec::new();
-        table.rewind()?;
-        table.read_to_end(&mut text)?;
-        self.any = has_mounts_below(&text, device_number.as_bytes());
+        self.table.rewind()?;
+        self.table.read_to_end(&mut text)?;
+        self.any = has_mounts_below(&text, self.device_number.as_bytes());
         Ok(())
-    }
-
-    /// Whether there are any now. The table is read again only when it has changed.
-    pub(crate) fn is_any(&mut self) -> bool {
-        let Some((table, _)) = &self.table else { return false };
-        let mut polled = [PollFd::new(table, PollFlags::PRI)];
-        let changed = poll(&mut polled, Some(&Timespec::default())).map(|count| count > 0);
-        if changed != Ok(false) && self.read().is_err() {
-            return true; // Unknown: nothing is detached.
-        }
-        self.any
     }
 }
 

@@ -52,12 +52,16 @@ impl Notifier {
                 io.counters.syscall_count += 1;
                 Err(write(&self.device, &inode_bytes(node, NO_PAGES)))
             }
-            KernelNotify::AllNames if self.below.is_any() => Err(Err(BUSY)),
+            KernelNotify::AllNames | KernelNotify::Name { of_directory: true, .. }
+                if self.below.is_any() =>
+            {
+                Err(Err(BUSY))
+            }
             KernelNotify::AllNames => {
                 io.counters.syscall_count += 1;
                 Err(write(&self.device, &notify_bytes(NOTIFY_INC_EPOCH, &[])))
             }
-            KernelNotify::Name { parent, name } => {
+            KernelNotify::Name { parent, name, of_directory: _ } => {
                 let bytes = name_bytes(parent, io.arena.get(name), 0);
                 self.hand_over(ticket, bytes, false).map_err(Err)
             }

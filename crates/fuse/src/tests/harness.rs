@@ -380,7 +380,7 @@ impl Harness {
                 let dropped = match notify {
                     KernelNotify::Attributes { node } => Dropped::Attributes(node),
                     KernelNotify::AllNames => Dropped::AllNames,
-                    KernelNotify::Name { parent, name } => {
+                    KernelNotify::Name { parent, name, of_directory: _ } => {
                         Dropped::Name(parent, arena.get(name).to_vec())
                     }
                     KernelNotify::ExpiredName { parent, name } => {

@@ -199,6 +199,26 @@ fn with_a_mount_below_the_names_expire() {
 }
 
 #[test]
+fn with_a_mount_below_the_name_of_a_directory_expires_and_nothing_is_detached() {
+    let mut harness = Harness::with_leases();
+    let received = harness.cached();
+    harness.recall(&received, 4, &[LeaseKey::Name(DIRECTORY, name(b"a"))]);
+    harness.notified(BUSY);
+    let expired = [Dropped::ExpiredName(DIRECTORY.0, b"a".to_vec())];
+    assert_eq!(harness.dropped(), expired);
+    harness.all_notified();
+    harness.wait_ms(19);
+    assert!(harness.acknowledged.is_empty(), "a lookup may not have been applied yet");
+    harness.wait_ms(1);
+    assert_eq!(harness.dropped(), expired);
+    assert!(harness.acknowledged.is_empty());
+    harness.notified(Ok(()));
+    assert_eq!(harness.acknowledged, [(vec![4], 0)]);
+    let reply = harness.look_up(DIRECTORY, (200, BOTH), file());
+    assert_eq!(validity(&reply), (0, 9 * SECOND_NS), "names are not cached for a while");
+}
+
+#[test]
 fn attributes_of_a_node_that_is_being_made_are_dropped_again() {
     let mut harness = Harness::with_leases();
     let received = harness.cached();

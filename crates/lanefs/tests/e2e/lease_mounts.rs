@@ -1,11 +1,11 @@
 //! What is mounted below a mount that caches stays mounted, whatever is recalled, and names around it
 //! are as current as elsewhere.
 
-use crate::fixture::{Fixture, Mount, Server, kill, must, program, run};
+use crate::fixture::{Fixture, Mount, Place, Process, Server, kill, must, program, run, wrap};
 use crate::mount_namespace::Private;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const LEASES: [&str; 4] = ["--export", "up", "--leases", "on"];
 const SERVER: [&str; 4] = ["--lease-term", "2s", "--recovery-soft", "2s"];
@@ -40,12 +40,13 @@ impl<'f> Below<'f> {
 
     /// All that makes the kernel forget names, with each state looked at.
     fn change_names(&mut self, mut check: impl FnMut(&Self, &str)) {
-        let changes: [fn(&Path); 5] = [
+        let changes: [fn(&Path); 6] = [
             |dir| fs::write(dir.join("dir/new"), "new").unwrap(),
             |dir| fs::rename(dir.join("dir/new"), dir.join("dir/moved")).unwrap(),
             |dir| fs::create_dir(dir.join("beside")).unwrap(),
             |dir| fs::rename(dir.join("beside"), dir.join("dir/beside")).unwrap(),
             |dir| fs::remove_file(dir.join("dir/moved")).unwrap(),
+            |dir| assert!(fs::remove_dir(dir.join("dir")).is_err(), "it has entries"),
         ];
         for (number, change) in changes.into_iter().enumerate() {
             self.same_names();
@@ -81,9 +82,43 @@ impl<'f> Below<'f> {
         assert_eq!(found, must(&mut other));
     }
 
+    /// A directory bound at `dir/sub` in a mount namespace that copies the mount's.
+    fn container(&self) -> Container {
+        // Its processes are within execve most of the time, of a program that is on the mount.
+        let script = "mount --bind \"$2\" \"$1/dir/sub\" && echo bound
+            (while test -d \"$2\"; do \"$1/true\"; done) & runs=$!
+            read -r line; kill $runs; wait $runs; umount \"$1/dir/sub\"";
+        let mut command = program("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+        command.arg(&self.mount.dir).arg(self.fixture.path("below"));
+        let mut holder = Process::start(self.place.inside(command).stdin(Stdio::piped()));
+        holder.line_with("bound");
+        Container { holder }
+    }
+
     fn stop(self) {
         self.other.stop();
         self.mount.stop();
+    }
+}
+
+/// A mount namespace with a copy of a mount.
+struct Container {
+    holder: Process,
+}
+
+impl Place for Container {
+    fn inside(&self, command: Command) -> Command {
+        let mut enter = program("nsenter");
+        enter.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.pid()));
+        wrap(enter, command)
+    }
+}
+
+impl Container {
+    fn stop(mut self) {
+        drop(self.holder.orders());
+        self.holder.linger();
     }
 }
 
@@ -98,5 +133,22 @@ fn a_directory_that_is_bound_below_a_mount_stays_there() {
         assert!(there, "after {what}");
     });
     must(&mut below.shell("umount \"$1/dir/sub\""));
+    below.stop();
+}
+
+#[test]
+fn what_a_container_binds_below_a_mount_stays_there() {
+    let Some(fixture) = Fixture::new("lease_container") else { return };
+    let mut below = Below::new(&fixture, &[]);
+    fs::copy("/bin/true", below.other.dir.join("true")).unwrap();
+    below.same_names();
+    let container = below.container();
+    below.change_names(|below, what| {
+        let mut there = program("test");
+        there.arg("-d").arg(below.mount.dir.join("dir/sub/inside"));
+        let there = run(&mut container.inside(there)).status.success();
+        assert!(there, "after {what}");
+    });
+    container.stop();
     below.stop();
 }
