@@ -318,7 +318,8 @@ pub enum Answer {
     Entry(Attr),
     /// Of [`Call::Create`].
     Created {
-        /// Attributes, sizes included.
+        /// Attributes, sizes included. Without a link: another client has removed the file, and the
+        /// server has destroyed it with a restart; nothing can be done with the handle.
         attr: Attr,
         /// The call created the file.
         made: bool,

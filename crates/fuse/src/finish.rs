@@ -113,7 +113,13 @@ impl MountLane {
                 } else {
                     let parent = self.node(pending_id);
                     let node = Node::plain(attr.inode);
-                    let validity = self.leases.of_entry(now, (parent, node), &attr, granted);
+                    let is_destroyed =
+                        attr.nlink == 0 && self.opcode(pending_id) == Some(Opcode::Create);
+                    let validity = if is_destroyed {
+                        self.leases.of_destroyed()
+                    } else {
+                        self.leases.of_entry(now, (parent, node), &attr, granted)
+                    };
                     self.encode(turn, pending_id, |out| put_created(out, &attr, handle, validity));
                 }
             }
@@ -213,16 +219,17 @@ impl MountLane {
     /// Whether a request is about a name in a directory: in a removed directory no name exists, and
     /// programs expect ENOENT there.
     fn is_about_a_name(&self, pending_id: usize) -> bool {
-        let pending = self.pendings.get(pending_id);
-        let header = pending.and_then(|pending| split(&pending.request).ok());
-        let opcode = header.and_then(|(header, _)| Opcode::from_number(header.opcode));
-        opcode.is_some_and(Opcode::is_of_names)
+        self.opcode(pending_id).is_some_and(Opcode::is_of_names)
     }
 
     fn is_lookup(&self, pending_id: usize) -> bool {
+        self.opcode(pending_id) == Some(Opcode::Lookup)
+    }
+
+    fn opcode(&self, pending_id: usize) -> Option<Opcode> {
         let pending = self.pendings.get(pending_id);
         let header = pending.and_then(|pending| split(&pending.request).ok());
-        header.is_some_and(|(header, _)| header.opcode == Opcode::Lookup as u32)
+        header.and_then(|(header, _)| Opcode::from_number(header.opcode))
     }
 
     /// A looked up name does not exist, and the kernel may cache that.

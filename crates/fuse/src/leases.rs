@@ -5,7 +5,8 @@
 //! is full means no validity. For contents it remembers the version under which the kernel's pages
 //! were read: a file that is opened again unchanged keeps its pages.
 //!
-//! Invariant: validity is given only for what a recall can find again here.
+//! Invariant: validity is given only for what a recall can find again here, or for what can no
+//! longer change.
 
 use crate::handle::FileHandle;
 use crate::node::Node;
@@ -24,6 +25,8 @@ const DIRECTORY_COUNT_MAX: usize = 1 << 16;
 const MOUNTS_BELOW_MS: u64 = 10_000;
 /// A reply may be applied so much later than it was given to the kernel.
 pub(crate) const APPLY_MS_MAX: u64 = 20;
+/// Longer than the rest of an `open`.
+const DESTROYED_NS: u64 = 10_000_000_000;
 /// The most files of which the version of the kernel's pages is known.
 const PAGES_COUNT_MAX: usize = 1 << 16;
 
@@ -121,6 +124,13 @@ impl Leases {
             name_ns: self.of_name(now, parent, granted.name),
             attributes_ns: self.of_attributes(now, node, attr, granted.attributes),
         }
+    }
+
+    /// The validity of a file that was destroyed before its CREATE is answered: no client can change
+    /// it. Without validity the kernel would ask for the attributes of what it has created, before
+    /// `open` returns, and create it again because the server no longer knows it (ESTALE).
+    pub(crate) fn of_destroyed(&self) -> Validity {
+        Validity { name_ns: 0, attributes_ns: if self.on { DESTROYED_NS } else { 0 } }
     }
 
     /// The validity of a name below `parent`.

@@ -1,13 +1,14 @@
 //! Create: one request. A new file is empty; for an existing one the size may need a glimpse.
 //!
 //! A reply from the slot may be from an earlier boot of the server, whose handles are lost: then
-//! the handle is reopened. If the file was removed meanwhile, the create succeeds all the same:
-//! after an error the kernel would create it a second time. A file without a name is created anew.
+//! the handle is reopened. If the file was removed meanwhile, the create succeeds all the same, with
+//! attributes that say so: after an error the kernel would create it a second time. A file without a
+//! name is created anew.
 
 use super::sized::{Size, SizedFor, complete};
 use super::{Body, FollowUp, Next, Plan, PlanReply};
 use crate::handles::Handles;
-use wire::{Created, Handle, HandleId, Reopen, Status};
+use wire::{Attr, Created, Handle, HandleId, Reopen, Status};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Create {
@@ -39,7 +40,8 @@ impl Create {
                 return Next::Retry;
             }
             (Err(Status::Stale | Status::NotFound), Some(created)) if created.made => {
-                return self.answer(created);
+                let attr = Attr { nlink: 0, ..created.attr };
+                return self.answer(Created { attr, ..created });
             }
             (Ok(body), None) => body,
             (Err(status), _) => return Next::Done(Err(status)),

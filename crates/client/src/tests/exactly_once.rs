@@ -323,8 +323,9 @@ fn a_create_answered_from_the_slot_succeeds_although_the_file_was_removed() {
         assert_eq!(reopen.head.op, Op::Reopen);
         harness.fail(&reopen, status);
         match harness.outcome() {
-            Ok(Answer::Created { made: answered, .. }) => {
-                assert!(answered && removed.contains(&status))
+            Ok(Answer::Created { attr, made: answered, .. }) => {
+                assert!(answered && removed.contains(&status));
+                assert_eq!(attr.nlink, 0);
             }
             outcome => assert!(outcome == Err(status) && (!made || !removed.contains(&status))),
         }

@@ -7,8 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use interface::{BufId, Bulk, Errno, Event, MountMessage, NO_MAC, PeerEvent};
 use wire::{
-    Attr, Dirent, Entry, FileKind, InodeNo, LaneId, LeaseKey, List, Listing, Name, Op, Renamed,
-    Status, Wire, Writer, lease_flag,
+    Attr, Created, Dirent, Entry, FileKind, InodeNo, LaneId, LeaseKey, List, Listing, Name, Op,
+    Renamed, Reply, Status, Wire, Writer, lease_flag, reply_flag,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -98,6 +98,29 @@ fn only_what_is_granted_is_valid() {
     harness.lane.leases.forgets_names = false;
     let reply = harness.look_up(DIRECTORY, (1, BOTH), file());
     assert_eq!(validity(&reply), (0, 9 * SECOND_NS), "such a kernel could wait for itself");
+}
+
+/// The kernel asks for attributes that are not valid before `open` returns, and answers ESTALE by
+/// creating the file a second time.
+#[test]
+fn a_file_that_was_destroyed_before_its_create_is_answered_is_not_asked_for() {
+    let mut harness = Harness::with_leases();
+    // O_RDWR | O_EXCL
+    let args = [u32s(&[0o202, 0o100_666, 0o22, 0]), b"a\0".to_vec()].concat();
+    harness.kernel_request(Opcode::Create, 7, DIRECTORY, &args);
+    let received = harness.take();
+    let reply = Reply { flags: reply_flag::FROM_SLOT, ..harness.reply_to(&received) };
+    let created = Created { attr: Attr { nlink: 1, ..file() }, made: true };
+    harness.put_reply(received.conn, reply, &created.to_bytes(), None);
+    harness.run();
+    let reopen = harness.take();
+    assert_eq!(reopen.head.op, Op::Reopen);
+    harness.fail(&reopen, Status::Stale);
+    let reply = harness.reply();
+    let (name_ns, attributes_ns) = validity(&reply);
+    assert_eq!(name_ns, 0);
+    assert!(attributes_ns >= SECOND_NS);
+    assert_eq!(u32_at(&reply, 40 + 64), 0, "links");
 }
 
 #[test]
