@@ -462,7 +462,12 @@ impl<'a> RequestDecoder<'a> {
         self.args.skip(4)?; // padding
         let name = Bytes(self.args.text()?);
         let request = wire::Getxattr { caller: self.caller(), inode: self.header.inode, name };
-        Ok(Decoded::Call(Call::Getxattr(request), Continuation::Value { buffer_bytes }))
+        let continuation = if name.0 == b"security.selinux" {
+            Continuation::Label { buffer_bytes }
+        } else {
+            Continuation::Value { buffer_bytes }
+        };
+        Ok(Decoded::Call(Call::Getxattr(request), continuation))
     }
 
     fn listxattr(mut self) -> Result<Decoded<'a>, Status> {

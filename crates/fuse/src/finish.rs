@@ -145,7 +145,10 @@ impl MountLane {
             (Continuation::Target, Answer::Target(target)) => {
                 self.reply(turn, pending_id, Status::Ok, target, None);
             }
-            (Continuation::Value { buffer_bytes }, Answer::Value(value)) => {
+            (
+                Continuation::Value { buffer_bytes } | Continuation::Label { buffer_bytes },
+                Answer::Value(value),
+            ) => {
                 self.reply_value(turn, pending_id, buffer_bytes, value);
             }
             (Continuation::Listing { position, buffer_bytes, plus }, Answer::Listing(listing)) => {
@@ -209,6 +212,10 @@ impl MountLane {
         }
         if let Continuation::CreateTruncated { handle, .. } = continuation {
             self.client.release(turn, handle);
+        }
+        if let (Continuation::Label { .. }, Status::NoData) = (continuation, status) {
+            // `ls -l` asks for it of each file, unless it hears that the file system has none.
+            return self.reply(turn, pending_id, Status::NotSupported, Span::default(), None);
         }
         let refused = self.client.refusal().is_some();
         let is_removed = status == Status::Stale && !refused && self.is_about_a_name(pending_id);

@@ -45,6 +45,8 @@ pub(crate) enum Continuation {
     Listing { position: u64, buffer_bytes: u32, plus: bool },
     /// The value's bytes, or their number when the buffer's size is 0.
     Value { buffer_bytes: u32 },
+    /// The same of an SELinux label: without one, the reply says that there are none.
+    Label { buffer_bytes: u32 },
     /// Bytes of a file.
     Bytes,
     /// `fuse_write_out`.

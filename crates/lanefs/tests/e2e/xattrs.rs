@@ -1,6 +1,8 @@
 //! Extended attributes: what each call answers is what the local file system answers.
 
 use crate::fixture::{Fixture, must, program};
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 use std::path::Path;
 
 /// Calls with their results, a line each; `as_user` runs the rest of a child process as another user.
@@ -112,5 +114,28 @@ fn every_call_answers_as_on_the_local_file_system() {
     let differs: Vec<_> = pairs.filter(|(local, mount)| local != mount).collect();
     assert!(differs.is_empty(), "on ext4, on the mount: {differs:#?}");
     assert_eq!(here.lines().count(), there.lines().count());
+    up.stop();
+}
+
+#[test]
+fn a_file_without_an_selinux_label_says_that_labels_are_not_supported() {
+    let Some(fixture) = Fixture::new("labels") else { return };
+    let up = fixture.up(&[]);
+    let label = "security.selinux";
+    let value = |path: &Path| {
+        let mut value = [0; 100];
+        rustix::fs::getxattr(path, label, &mut value).map(|count| value[..count].to_vec())
+    };
+    let [plain, labelled] = ["plain", "labelled"].map(|name| up.dir.join(name));
+    for path in [&plain, &labelled] {
+        std::fs::write(path, "x").unwrap();
+        assert_eq!(value(path), Err(Errno::OPNOTSUPP));
+    }
+    let set = rustix::fs::setxattr(&labelled, label, b"a:b:c", XattrFlags::empty());
+    // A kernel with SELinux answers by itself.
+    if set.is_ok() {
+        assert_eq!(value(&labelled), Ok(b"a:b:c".to_vec()));
+        assert_eq!(value(&plain), Err(Errno::OPNOTSUPP));
+    }
     up.stop();
 }
