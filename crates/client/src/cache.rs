@@ -85,8 +85,8 @@ pub struct Cache {
     hold_slots: Slots,
     /// When names were last listed.
     listed: Slots,
-    /// Names that were said to be absent without a lease, and how often.
-    absent: Numbers,
+    /// Names and inodes that were answered without a lease of the lane that did, and how often.
+    unkept: Numbers,
     attributes: Table<ATTRIBUTE_WORDS>,
     names: Table<NAME_WORDS>,
     directories: Table<DIRECTORY_WORDS>,
@@ -110,7 +110,7 @@ impl Cache {
             name_slots: slots(),
             hold_slots: slots(),
             listed: slots(),
-            absent: Numbers::new(size.slot_count),
+            unkept: Numbers::new(size.slot_count),
             attributes: Table::new(size.attributes_count_max, entries::ATTRIBUTE_STAMP),
             names: Table::new(size.name_count_max, entries::NAME_STAMP),
             directories: Table::new(size.directory_count_max, entries::DIRECTORY_SINCE),

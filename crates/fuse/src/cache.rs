@@ -2,7 +2,8 @@
 //! ([`client::Cache`]).
 //!
 //! The kernel gets the rest of a lease as validity only from the lane that has it, because that one
-//! hears of its recall. What another lane has learned is answered with validity 0.
+//! hears of its recall. What another lane has learned is answered with validity 0, and not more than
+//! twice: then this lane asks for a lease of its own, because the kernel asks each time.
 //!
 //! Invariant: what a request changes is outdated for all lanes before the kernel gets the reply.
 
@@ -54,7 +55,22 @@ impl MountLane {
         call: &Call<'_>,
         continuation: Continuation,
     ) -> Option<(Result<Answer, Status>, Granted)> {
-        let (result, mut granted) = self.cache.as_ref()?.answer(now, self.client.lane(), call)?;
+        let cache = self.cache.as_ref()?;
+        let (result, mut granted) = cache.answer(now, self.client.lane(), call)?;
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the kernel keeps no other answers")]
+        let says = match call {
+            Call::Lookup(args) if result.is_ok() => {
+                let is_kept = granted.name.is_some() && granted.attributes.is_some();
+                is_kept || !self.leases.keeps_names(now) || cache.says_name(args.parent, args.name)
+            }
+            Call::Getattr(args) => {
+                granted.attributes.is_some() || cache.says_attributes(args.inode)
+            }
+            _ => true,
+        };
+        if !says {
+            return None; // The kernel asks again and again: the server grants this lane a lease.
+        }
         if let Continuation::CachedAttr { .. } = continuation {
             // Another lane has the lease: the pages go on being used, the attributes do not.
             granted.attributes = granted.attributes.or(Some(now));

@@ -133,10 +133,14 @@ impl Leases {
         Validity { name_ns: 0, attributes_ns: if self.on { DESTROYED_NS } else { 0 } }
     }
 
+    /// Whether the kernel may keep names.
+    pub(crate) fn keeps_names(&self, now: Mono) -> bool {
+        self.on && self.forgets_names && !self.has_mounts_below(now)
+    }
+
     /// The validity of a name below `parent`.
     pub(crate) fn of_name(&mut self, now: Mono, parent: Node, until: Option<Mono>) -> u64 {
-        let caches = self.on && self.forgets_names && !self.has_mounts_below(now);
-        let until = until.filter(|_| caches);
+        let until = until.filter(|_| self.keeps_names(now));
         let Some(until) = until.filter(|until| self.remember_directory(now, parent, *until)) else {
             return 0;
         };

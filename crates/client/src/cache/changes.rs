@@ -207,13 +207,15 @@ impl Cache {
             self.unknown.end(clock, 0);
         }
         let end_inode = |inode| {
-            let Outdated { before, now } = self.attribute_slots.end(clock, self.inode_hash(inode));
+            let hash = self.inode_hash(inode);
+            self.unkept.set(hash, 0);
+            let Outdated { before, now } = self.attribute_slots.end(clock, hash);
             (inode, Outdated { before: before.max(all_outdated), now })
         };
         Changed {
             names: names.map(|hash| {
                 let hash = hash?;
-                self.absent.set(hash, 0);
+                self.unkept.set(hash, 0);
                 Some(self.name_slots.end(clock, hash))
             }),
             inodes: inodes.map(|inode| inode.map(end_inode)),

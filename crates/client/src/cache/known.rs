@@ -9,11 +9,10 @@ use crate::{Answer, Call, Granted};
 use interface::{Mono, Span};
 use wire::{Attr, FileKind, InodeNo, LaneId, Layout, Name, Status};
 
-/// So often is a name without a lease said to be absent, before the server is asked: then the kernel
-/// may keep it.
-const ABSENT_COUNT_MAX: u64 = 2;
-/// The bits of a slot of [`Cache::absent`] that count.
-const ABSENT_COUNT_MASK: u64 = 3;
+/// So often is answered what the kernel may not keep, before the server is asked: then it may.
+const UNKEPT_COUNT_MAX: u64 = 2;
+/// The bits of a slot of [`Cache::unkept`] that count.
+const UNKEPT_COUNT_MASK: u64 = 3;
 
 /// Something that is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +72,7 @@ impl Cache {
         let validity = found.validity(now, lane);
         let granted = Granted { name: validity, ..Granted::default() };
         let Some(inode) = found.value else {
-            let may = validity.is_some() || self.says_absent(self.name_hash(dir, name.bytes()));
+            let may = validity.is_some() || self.says_name(dir, name);
             return may.then_some((Err(Status::NotFound), granted));
         };
         let found = self.attributes(now, inode)?;
@@ -81,13 +80,28 @@ impl Cache {
         Some((Ok(Answer::Entry(found.value)), Granted { attributes, ..granted }))
     }
 
-    /// Whether a name is said to be absent once more without a lease.
-    fn says_absent(&self, hash: NameHash) -> bool {
-        let tag = hash.check & !ABSENT_COUNT_MASK;
-        let known = self.absent.get(hash.place);
-        let count = if known & !ABSENT_COUNT_MASK == tag { known & ABSENT_COUNT_MASK } else { 0 };
-        self.absent.set(hash.place, tag | (count + 1).min(ABSENT_COUNT_MAX));
-        count < ABSENT_COUNT_MAX
+    /// Whether a name is answered once more that the kernel may not keep: this lane has no lease of
+    /// it. Otherwise the server is to be asked, for one.
+    #[must_use]
+    pub fn says_name(&self, dir: InodeNo, name: Name<'_>) -> bool {
+        let NameHash { place, check } = self.name_hash(dir, name.bytes());
+        self.says_again(place, check)
+    }
+
+    /// The same of attributes.
+    #[must_use]
+    pub fn says_attributes(&self, inode: InodeNo) -> bool {
+        let hash = self.inode_hash(inode);
+        self.says_again(hash, hash)
+    }
+
+    fn says_again(&self, place: u64, check: u64) -> bool {
+        let tag = check & !UNKEPT_COUNT_MASK;
+        let known = self.unkept.get(place);
+        let count = if known & !UNKEPT_COUNT_MASK == tag { known & UNKEPT_COUNT_MASK } else { 0 };
+        let says = count < UNKEPT_COUNT_MAX;
+        self.unkept.set(place, if says { tag | (count + 1) } else { tag });
+        says
     }
 
     /// The attributes of an inode.

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use client::{Cache, CacheSize};
 use interface::{BufId, Bulk, Event, KernelEvent, NO_MAC};
 use wire::{
-    Attr, Created, Entry, FileKind, InodeNo, LeaseKey, Name, Op, Rules, Status, Wire as _, Written,
-    attr_flag, lease_flag,
+    Attr, Bytes, Created, Entry, FileKind, InodeNo, LeaseKey, Name, Op, Rules, Status, Value,
+    Wire as _, Written, attr_flag, lease_flag,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -117,6 +117,26 @@ fn a_file_is_made_and_written_with_two_exchanges() {
 }
 
 #[test]
+fn an_inode_without_a_label_says_that_labels_are_not_supported() {
+    let getxattr = |name: &[u8]| [u32s(&[100, 0]), name.to_vec()].concat();
+    let label = getxattr(b"security.selinux\0");
+    let mut harness = Harness::with_cache(&cache());
+    let lookup = (Opcode::Lookup, DIRECTORY, &b"a\0"[..]);
+    harness.remotely(lookup, Ok(&entry(file())), 0);
+    let asked = (Opcode::Getxattr, FILE, &label[..]);
+    assert_eq!(harness.remotely(asked, Err(Status::NoData), 0).1.status, Status::NotSupported);
+    assert_eq!(harness.remotely(asked, Err(Status::Stale), 0).1.status, Status::Stale);
+    let (_, reply) = harness.remotely(asked, Ok(&Value { value: Bytes(b"a:b") }.to_bytes()), 0);
+    assert_eq!((reply.status, &reply.payload[..]), (Status::Ok, &b"a:b"[..]));
+    let other = getxattr(b"security.x\0");
+    let (_, reply) = harness.remotely((Opcode::Getxattr, FILE, &other), Err(Status::NoData), 0);
+    assert_eq!(reply.status, Status::NoData);
+    harness.remotely(lookup, Ok(&entry(file())), BOTH);
+    assert_eq!(harness.locally(Opcode::Getxattr, FILE, &label).status, Status::NotSupported);
+    assert_eq!(harness.locally(Opcode::Getxattr, FILE, &other).status, Status::NoData);
+}
+
+#[test]
 fn what_is_leased_is_answered_with_the_rest_of_the_lease() {
     let mut harness = Harness::with_cache(&cache());
     let lookup = (Opcode::Lookup, DIRECTORY, &b"a\0"[..]);
@@ -213,6 +233,28 @@ fn what_another_lane_has_learned_is_answered_without_validity() {
     assert_eq!((u64_at(&reply, 0), name_secs(&reply), u64_at(&reply, 24)), (FILE.0, 0, 0));
     let reply = here.locally(Opcode::Lookup, DIRECTORY, b"a\0");
     assert_eq!((name_secs(&reply), u64_at(&reply, 24) * SECOND_NS), (9, 9 * SECOND_NS));
+}
+
+#[test]
+fn what_the_kernel_asks_again_and_again_is_leased_by_the_lane_that_is_asked() {
+    let cache = cache();
+    let (mut here, mut there) = (Harness::with_cache(&cache), Harness::with_cache(&cache));
+    there.lane.client = super::harness::client_of_lane(1).with_leases();
+    let lookup = (Opcode::Lookup, DIRECTORY, &b"a\0"[..]);
+    let getattr = (Opcode::Getattr, FILE, &b""[..]);
+    here.remotely(lookup, Ok(&entry(file())), BOTH);
+    for (request, grants) in [(lookup, 0), (getattr, 0), (lookup, BOTH)] {
+        there.locally(request.0, request.1, request.2);
+        there.locally(request.0, request.1, request.2);
+        there.remotely(request, Ok(&entry(file())), grants);
+    }
+    let reply = there.locally(Opcode::Lookup, DIRECTORY, b"a\0");
+    assert_eq!((name_secs(&reply), u64_at(&reply, 24) * SECOND_NS), (9, 9 * SECOND_NS));
+    // A kernel that may keep no names does not ask less after an exchange.
+    here.lane.leases.forgets_names = false;
+    for _ in 0..6 {
+        here.locally(Opcode::Lookup, DIRECTORY, b"a\0");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What mounts that cache answer by themselves: how few requests their operations take, and that
 //! another mount sees everything at its next call.
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, must, program};
 use crate::idle::connect;
 use crate::leases::{Counting, LEASES, Pair, pair};
 use std::fs::{self, File, OpenOptions};
@@ -52,6 +52,11 @@ fn an_operation_on_a_name_is_one_request() {
             file.write_all_at(&[7; 4096], 0).unwrap();
         }
     });
+    // The kernel keeps the way to them: at the latest the third time the lane that it asks gets a
+    // lease.
+    for _ in 0..3 {
+        fs::metadata(&dir).unwrap();
+    }
     // Each takes two, at once: the attributes, and the size of what is being written.
     takes("what they have left", 20, &|| {
         files.iter().for_each(|path| assert_eq!(fs::metadata(path).unwrap().len(), 4096));
@@ -63,6 +68,32 @@ fn an_operation_on_a_name_is_one_request() {
     takes("an unlink", 1, &|| fs::remove_file(&files[1]).unwrap());
     takes("making it again", 1, &|| open.borrow_mut().push(make_new(&files[1])));
     open.borrow_mut().clear();
+    mount.stop();
+}
+
+#[test]
+fn listing_a_tree_that_is_known_costs_few_requests() {
+    let Some(fixture) = Fixture::new("leases_known_listing") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "60s"]);
+    let mount = fixture.mount(&server.address, "a", &[&LEASES[..], &["--lanes", "2"]].concat());
+    // Directories of all shards, beside each other.
+    for dir in 0..10 {
+        let dir = mount.dir.join(format!("d{dir}"));
+        fs::create_dir(&dir).unwrap();
+        (0..10).for_each(|file| fs::write(dir.join(format!("f{file}")), "x").unwrap());
+    }
+    let list = || {
+        let listed = must(program("ls").arg("-lR").arg(&mount.dir));
+        assert_eq!(listed.matches("-rw").count(), 100);
+    };
+    (0..4).for_each(|_| list());
+    let mut counting = Counting { volume: connect(&fixture, &server.address), own_count: 0 };
+    counting.now();
+    let (before, _) = counting.now();
+    list();
+    let count = counting.now().0 - before;
+    assert!(count <= 2 * 11, "{count} requests: more than an open and a close of each directory");
+    drop(counting);
     mount.stop();
 }
 
