@@ -83,6 +83,17 @@ impl Handles {
         self.insert(OpenFile { is_later: true, losses_seen, ..file })
     }
 
+    /// Uses an idle handle again, as if it was opened now; false at the limit.
+    pub(crate) fn use_again(&mut self, handle: HandleId) -> bool {
+        if self.files.len() - self.idle_count >= self.count_max {
+            return false;
+        }
+        let Some(file) = self.files.get_mut(&handle) else { return false };
+        file.losses_seen = self.losses.seen_at_open(file.inode);
+        self.idle_count -= 1;
+        true
+    }
+
     fn insert(&mut self, file: OpenFile) -> Option<HandleId> {
         if self.files.len() - self.idle_count >= self.count_max {
             return None;

@@ -6,6 +6,7 @@
 //!                                     └ recalled, lost, expired, forgotten ─▶ closed, once unused
 //! ```
 //! Each open has a handle of its own, for its locks and losses; the server knows the first of them.
+//! A directory is opened again with its handle, while nothing else has it open.
 //! Only what that open was permitted is permitted: where the server replaces ids, the same ids.
 //!
 //! Invariant: a file is opened without an exchange only while the lease of its contents holds: no
@@ -106,22 +107,40 @@ impl Client {
 
     /// Opens a file that is kept.
     pub fn open_kept(&mut self, now: Mono, open: &Open<'_>) -> Option<KeptOpen> {
-        let known = *self.kept.files.get(&open.inode)?;
+        let known = self.leased(now, open)?;
+        let handle = self.handles.open_again(known)?;
         let registered = self.kept.registered.get_mut(&known)?;
+        self.handles.idle_count -= usize::from(registered.user_count == 0);
+        registered.user_count += 1;
+        self.kept.opens.insert(handle, known);
+        Some(KeptOpen { handle, is_first_closed: registered.is_first_closed })
+    }
+
+    /// Opens a directory that is kept, unless it is open: with the handle that the server knows,
+    /// because the server ends each handle's listings.
+    pub fn open_kept_directory(&mut self, now: Mono, open: &Open<'_>) -> Option<HandleId> {
+        let known = self.leased(now, open)?;
+        let registered = self.kept.registered.get_mut(&known)?;
+        if registered.user_count > 0 || !self.handles.use_again(known) {
+            return None;
+        }
+        registered.user_count = 1;
+        registered.is_first_closed = false;
+        Some(known)
+    }
+
+    /// The handle of a file that may be opened without an exchange.
+    fn leased(&self, now: Mono, open: &Open<'_>) -> Option<HandleId> {
+        let known = *self.kept.files.get(&open.inode)?;
+        let registered = self.kept.registered.get(&known)?;
         let link = self.servers.link(registered.grant.link_index)?;
         let is_leased = registered.grant.until > now
             && link.is_up()
             && link.conn_epoch == registered.grant.conn_epoch;
         let same_ids = (open.caller.uid, open.caller.gid) == registered.ids;
         let is_permitted = same_ids || self.servers.initial().is_root_trusted();
-        if !is_leased || !is_permitted || open.open_for != OpenFor::Read || open.sizes {
-            return None;
-        }
-        let handle = self.handles.open_again(known)?;
-        self.handles.idle_count -= usize::from(registered.user_count == 0);
-        registered.user_count += 1;
-        self.kept.opens.insert(handle, known);
-        Some(KeptOpen { handle, is_first_closed: registered.is_first_closed })
+        let is_wanted = open.open_for == OpenFor::Read && !open.sizes;
+        (is_leased && is_permitted && is_wanted).then_some(known)
     }
 
     /// The frontend knows a file no longer, or another lease has replaced that of its handle.

@@ -9,8 +9,8 @@ use crate::leases::{Validity, version_of};
 use crate::listing::{Buffer, put_listing};
 use crate::node::Node;
 use crate::out::{
-    put_absent, put_attr_out, put_created, put_entry, put_lock, put_opendir, put_statfs,
-    put_statx_out, put_u64, put_value_size, put_written,
+    put_absent, put_attr_out, put_created, put_entry, put_lock, put_statfs, put_statx_out, put_u64,
+    put_value_size, put_written,
 };
 use crate::pending::{Continuation, Progress};
 use alloc::vec::Vec;
@@ -49,8 +49,9 @@ impl MountLane {
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
             (Continuation::Opendir, Answer::Opened { handle, .. }) => {
-                let keeps = self.keeps_listings(now, self.node(pending_id).inode());
-                self.encode(turn, pending_id, |out| put_opendir(out, handle, keeps));
+                self.client.keep(handle);
+                let inode = self.node(pending_id).inode();
+                self.reply_opened_directory(turn, pending_id, (inode, handle));
             }
             (Continuation::Renamed { from, to }, Answer::Renamed(renamed)) => {
                 self.move_nodes(turn, (from, to), renamed);

@@ -196,6 +196,13 @@ impl MountLane {
                     let inode = open.inode;
                     return self.reply_kept(turn, pending_id, (inode, kept));
                 }
+                if let (Call::Open(open), Continuation::Opendir) = (&call, continuation)
+                    && self.cache.as_ref().is_some_and(|it| it.is_held(turn.now.mono, open.inode))
+                    && let Some(handle) = self.client.open_kept_directory(turn.now.mono, open)
+                {
+                    let inode = open.inode;
+                    return self.reply_opened_directory(turn, pending_id, (inode, handle));
+                }
                 if let Some((result, granted)) = self.known(turn.now.mono, &call, continuation) {
                     if let Some(pending) = self.pendings.get_mut(pending_id) {
                         pending.continuation = continuation;

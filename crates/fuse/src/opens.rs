@@ -4,7 +4,7 @@
 use crate::handle::FileHandle;
 use crate::lane::MountLane;
 use crate::leases::version_of;
-use crate::out::{put_cached_open, put_open};
+use crate::out::{put_cached_open, put_open, put_opendir};
 use client::KeptOpen;
 use interface::{FileVersion, Mono, MountMessage, Turn};
 use wire::{Attr, HandleId, InodeNo};
@@ -60,10 +60,22 @@ impl MountLane {
         self.encode(turn, pending_id, |out| put_cached_open(out, opened, keeps));
     }
 
+    /// A directory is open.
+    pub(crate) fn reply_opened_directory(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        (inode, handle): (InodeNo, HandleId),
+    ) {
+        let keeps = self.keeps_listings(turn.now.mono, inode);
+        self.encode(turn, pending_id, |out| put_opendir(out, handle, keeps));
+    }
+
     /// The kernel no longer knows an inode: nothing of it is open, and it has no pages. At once when
     /// its last name is removed and it is closed.
     pub(crate) fn on_forgotten(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        if self.leases.forget_pages(inode) {
+        let was_held = self.cache.as_ref().is_some_and(|cache| cache.was_held(inode));
+        if self.leases.forget_pages(inode) || was_held {
             self.send_to_peer_lanes(turn, MountMessage::Forgotten { inode });
         }
         self.client.forget_kept(inode);

@@ -150,6 +150,19 @@ impl Cache {
         is_absent.then_some(Found { value: None, lease: None })
     }
 
+    /// Whether a directory is held. A kept one that is not is opened at the server, which then grants
+    /// its attributes.
+    #[must_use]
+    pub fn is_held(&self, now: Mono, dir: InodeNo) -> bool {
+        self.hold(now, dir).is_some()
+    }
+
+    /// Whether a directory was held, as far as that was not forgotten.
+    #[must_use]
+    pub fn was_held(&self, dir: InodeNo) -> bool {
+        self.directories.get(self.inode_hash(dir), |words| words[0] == dir.0).is_some()
+    }
+
     /// A directory is opened to be listed. `None`: it is not held, so the kernel must not cache its
     /// listings; true: what the kernel has cached is of this hold. Otherwise it drops that with the
     /// reply, within `apply_ms`.

@@ -189,6 +189,39 @@ fn the_kernel_keeps_listings_as_long_as_the_directory_is_held() {
 }
 
 #[test]
+fn a_directory_that_is_held_is_opened_again_with_its_handle() {
+    let mut harness = Harness::with_cache(&cache());
+    let open = (Opcode::Opendir, DIRECTORY, &u32s(&[0, 0])[..]);
+    let granted = lease_flag::ATTRIBUTES | lease_flag::CONTENTS;
+    let (received, reply) = harness.remotely(open, Ok(&entry(directory())), granted);
+    let handle = u64_at(&reply, 0);
+    let release = u64s(&[handle, 0, 0]);
+    harness.wait_ms(20);
+    for _ in 0..2 {
+        harness.locally(Opcode::Releasedir, DIRECTORY, &release);
+        let reply = harness.locally(open.0, open.1, open.2);
+        let flags = u64::from(FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE);
+        assert_eq!((u64_at(&reply, 0), u64_at(&reply, 8)), (handle, flags));
+    }
+    // While it is open, another open has a handle of its own, and that one is kept.
+    let (_, reply) = harness.remotely(open, Ok(&entry(directory())), granted);
+    let other = u64_at(&reply, 0);
+    assert_ne!(other, handle);
+    harness.kernel_request(Opcode::Releasedir, 9, DIRECTORY, &release);
+    assert_eq!(harness.reply().status, Status::Ok);
+    assert_eq!(harness.take().head.op, Op::Close);
+    harness.locally(Opcode::Releasedir, DIRECTORY, &u64s(&[other, 0, 0]));
+    assert_eq!(u64_at(&harness.locally(open.0, open.1, open.2), 0), other);
+    harness.locally(Opcode::Releasedir, DIRECTORY, &u64s(&[other, 0, 0]));
+    // A recall of its attributes: its names are not known. One of its contents: it is removed.
+    harness.recall(&received, 1, &[LeaseKey::Attributes(DIRECTORY)]);
+    harness.all_notified();
+    let (received, _) = harness.remotely(open, Ok(&entry(directory())), 0);
+    harness.recall(&received, 2, &[LeaseKey::Contents(DIRECTORY)]);
+    assert_eq!(harness.take().head.op, Op::Close);
+}
+
+#[test]
 fn nothing_is_answered_behind_a_recall() {
     let name = Name::new(b"a").unwrap();
     let entry = entry(file());

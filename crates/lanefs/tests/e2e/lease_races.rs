@@ -51,7 +51,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-const WAYS: [Way; 8] = [
+const WAYS: [Way; 9] = [
     Way { name: "contents", write: write_contents, read: read_contents },
     Way { name: "replaced", write: replace, read: read_contents },
     Way { name: "appended", write: append, read: read_size },
@@ -60,6 +60,7 @@ const WAYS: [Way; 8] = [
     Way { name: "xattr", write: set_xattr, read: read_xattr },
     Way { name: "symlink", write: replace_symlink, read: read_symlink },
     Way { name: "links", write: link, read: read_links },
+    Way { name: "listed", write: make_name, read: list_names },
 ];
 
 fn write_contents(path: &Path, number: u64) {
@@ -157,6 +158,23 @@ fn read_links(path: &Path) -> Option<u64> {
     // The count is looked at later.
     assert!(named.unwrap_or(first) <= counted, "{named:?} of {first}, {count} links");
     Some(counted)
+}
+
+fn make_name(path: &Path, number: u64) {
+    if number.is_multiple_of(OBJECT_NUMBERS) {
+        // Under its name it has a first entry from the start.
+        let new = path.with_extension("new");
+        fs::create_dir(&new).unwrap();
+        File::create_new(new.join(number.to_string())).unwrap();
+        fs::rename(new, path).unwrap();
+    } else {
+        File::create_new(path.join(number.to_string())).unwrap();
+    }
+}
+
+fn list_names(path: &Path) -> Option<u64> {
+    let names = found(fs::read_dir(path))?.map(|entry| entry.unwrap().file_name());
+    names.map(|name| name.to_str().unwrap().parse().unwrap()).max()
 }
 
 fn found<T>(result: std::io::Result<T>) -> Option<T> {

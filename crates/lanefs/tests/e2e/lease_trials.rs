@@ -311,7 +311,7 @@ impl<'f> Trials<'f> {
     fn observe_names(&mut self, dir: &Path, context: &str) {
         let mut asked: Vec<String> =
             (0..NAME_COUNT).map(|number| format!("name-{number}")).collect();
-        if self.prng.below(8) == 0 {
+        if self.prng.below(3) == 0 {
             let listed = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
             let mut listed: Vec<_> = listed.map(|name| name.into_string().unwrap()).collect();
             listed.retain(|name| name.starts_with("name-"));
