@@ -1,9 +1,11 @@
 //! `lanefs status`: lists the servers and mounts of this machine by their processes' files ([`running`]).
+//! With `--leases` it also asks the servers.
 
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Found, Kind, text_of};
-use crate::{address, args, mounts, out, terms};
+use crate::{address, args, export, mounts, out, terms};
 use anyhow::Result;
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -17,23 +19,73 @@ pub(crate) fn run(args: &args::Status) -> Result<()> {
     if let (Some(target), true) = (&args.target, entries.is_empty()) {
         return Err(nothing_runs(target).into());
     }
+    let with_counts = |entry| Ok(Shown { entry, lease_counts: LeaseCounts::of(entry, args)? });
+    let all_shown: Vec<Shown<'_>> = entries.into_iter().map(with_counts).collect::<Result<_>>()?;
     let mut text = String::new();
     if args.json {
-        for entry in entries {
-            writeln!(text, "{}", serde_json::to_string(entry)?)?;
+        for shown in all_shown {
+            writeln!(text, "{}", serde_json::to_string(&shown)?)?;
         }
     } else {
-        for entry in &entries {
+        for shown in &all_shown {
             // Children stand below their `up`.
-            if !entries.iter().any(|it| Some(it.pid) == entry.parent_pid) {
-                describe(&mut text, entry, "")?;
-                for child in entries.iter().filter(|it| it.parent_pid == Some(entry.pid)) {
+            let Entry { pid, parent_pid, .. } = shown.entry;
+            if !all_shown.iter().any(|it| Some(it.entry.pid) == *parent_pid) {
+                describe(&mut text, shown, "")?;
+                for child in all_shown.iter().filter(|it| it.entry.parent_pid == Some(*pid)) {
                     describe(&mut text, child, "  ")?;
                 }
             }
         }
     }
     out::print_bytes(text.as_bytes())
+}
+
+/// What is shown of a process.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    entry: &'a Entry,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_counts: Option<LeaseCounts>,
+}
+
+/// The leases of a server, of all its lanes; all but the first count from its start.
+#[derive(Serialize)]
+struct LeaseCounts {
+    held: u64,
+    granted: u64,
+    recalled: u64,
+    /// Recalls that ended by the term.
+    expired: u64,
+    /// Not granted because the key was recalled too often.
+    refused_hot: u64,
+}
+
+impl LeaseCounts {
+    /// Asked of a server, if that is wanted.
+    fn of(entry: &Entry, args: &args::Status) -> Result<Option<Self>> {
+        let is_asked = args.leases && entry.kind == Kind::Serve;
+        let Some(address) = entry.address.as_ref().filter(|_| is_asked) else { return Ok(None) };
+        let listens = address::loopback_if_unspecified(address.parse()?);
+        let server = args::Server { server: listens.to_string(), login: args.login.clone() };
+        let lanes = export::connect(&server)?.0.stats()?;
+        let sum = |of: fn(&library::Stats) -> u64| lanes.iter().map(of).sum();
+        Ok(Some(Self {
+            held: sum(|lane| lane.leases.held_count),
+            granted: sum(|lane| lane.leases.granted_count),
+            recalled: sum(|lane| lane.leases.recalled_count),
+            expired: sum(|lane| lane.leases.expired_count),
+            refused_hot: sum(|lane| lane.leases.refused_hot_count),
+        }))
+    }
+
+    fn text(&self) -> String {
+        let Self { held, granted, recalled, expired, refused_hot } = self;
+        format!(
+            "{held}; {granted} granted, {recalled} recalled, {expired} expired, {refused_hot} hot"
+        )
+    }
 }
 
 /// Says that nothing was found, or that the target is neither a directory nor an address.
@@ -95,7 +147,8 @@ impl Wanted {
     }
 }
 
-fn describe(to: &mut String, entry: &Entry, indent: &str) -> Result<()> {
+fn describe(to: &mut String, shown: &Shown<'_>, indent: &str) -> Result<()> {
+    let Shown { entry, lease_counts } = shown;
     let Entry { kind, pid, address, store, dir, mounted, driver, fuse, lane_count, .. } = entry;
     let Entry { leases, log, .. } = entry;
     let epoch = entry.map_epoch.map(|epoch| epoch.to_string());
@@ -110,7 +163,8 @@ fn describe(to: &mut String, entry: &Entry, indent: &str) -> Result<()> {
     // A child's are those of its `up`.
     let paths = [("address", address), ("store", store), ("dir", dir), ("log", log)];
     let lanes = lane_count.map(|count| count.to_string());
-    let of_map = [("epoch", &epoch), ("terms", &terms), ("leases", leases)];
+    let held = lease_counts.as_ref().map(LeaseCounts::text);
+    let of_map = [("epoch", &epoch), ("terms", &terms), ("leases", leases), ("held", &held)];
     let own = [("driver", driver), ("fuse", fuse), ("lanes", &lanes)].into_iter().chain(of_map);
     let shown = paths.into_iter().filter(|_| !is_child).chain(own);
     for (name, value) in shown.filter_map(|(name, value)| Some((name, value.as_ref()?))) {

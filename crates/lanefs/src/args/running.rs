@@ -1,6 +1,6 @@
 //! The arguments of `lanefs down` and `lanefs status`.
 
-use super::EXIT_CODES;
+use super::{AdminLogin, EXIT_CODES};
 use clap::Args;
 
 #[derive(Args, Clone, Debug)]
@@ -8,6 +8,7 @@ use clap::Args;
   lanefs status                   all that you run here
   lanefs status ./mnt
   lanefs status 127.0.0.1:7117 --json
+  lanefs status --leases          asks each server what its clients cache
 
 {EXIT_CODES}"))]
 pub(crate) struct Status {
@@ -18,6 +19,11 @@ pub(crate) struct Status {
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Ask the servers how many leases they have granted and recalled
+    #[arg(long)]
+    pub(crate) leases: bool,
+    #[command(flatten)]
+    pub(crate) login: AdminLogin,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,8 +1,8 @@
 //! What keeps running: `up -d`, a second `up`, `down`, and `status`.
 
 use crate::fixture::{
-    Fixture, failure, is_alive, is_mounted, kill, must, run, texts, until, without_right_to_mount,
-    wrap,
+    Fixture, Mount, failure, is_alive, is_mounted, kill, must, run, texts, until,
+    without_right_to_mount, wrap,
 };
 use std::fs;
 use std::path::Path;
@@ -129,4 +129,35 @@ fn status_names_servers_and_mounts_with_their_processes_and_places() {
     assert!(status(&fixture, &[]).is_empty());
     let (code, stderr) = failure(&fixture.run(["status", "127.0.0.1:1"]));
     assert!(code == 1 && stderr.contains("127.0.0.1:1"), "{code} {stderr}");
+}
+
+#[test]
+fn status_shows_the_leases_of_a_server() {
+    let Some(fixture) = Fixture::new("status_leases") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let caching = ["--export", "up", "--leases", "on"];
+    let mounts = ["a", "b"].map(|name| fixture.mount(&server.address, name, &caching));
+    let counts = || {
+        let all = status(&fixture, &["--leases", &server.address]);
+        assert!(all.iter().all(|it| it["lease_counts"].is_object() == (it["kind"] == "serve")));
+        let serve = all.into_iter().find(|it| it["kind"] == "serve").unwrap();
+        ["held", "granted", "recalled", "expired", "refused_hot"]
+            .map(|name| serve["lease_counts"][name].as_u64().unwrap())
+    };
+    let file = mounts[0].dir.join("f");
+    fs::write(&file, "one").unwrap();
+    // The server grants once it has recorded the session.
+    until("something is leased", || {
+        fs::read(&file).unwrap();
+        counts()[0] > 0
+    });
+    let before = counts();
+    fs::write(mounts[1].dir.join("f"), "two").unwrap();
+    let [_, granted, recalled, ..] = counts();
+    assert!(recalled > before[2] && granted >= recalled);
+    let said = must(fixture.lanefs(["status", "--leases"]).arg(&server.address));
+    assert!(said.contains(" recalled, 0 expired, "), "{said}");
+    let plain = status(&fixture, &[&server.address]);
+    assert!(plain.iter().all(|it| it.get("lease_counts").is_none()));
+    mounts.into_iter().for_each(Mount::stop);
 }
