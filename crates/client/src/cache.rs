@@ -6,7 +6,8 @@
 //! own change:   begin ─▶ request ─▶ answer ─▶ end, learn   stamp, and the lease has not ended
 //! recall:       outdate ─▶ acknowledge
 //! ```
-//! A lane caches what its own requests were granted, and answers from what any lane has cached. What
+//! A lane caches what its own requests were granted, and answers from what any lane has cached, for as
+//! long as the term of that lane's leases lasts (`terms`). What
 //! outdates a key is written where all lanes see it at once (`stamps`), so that no lane waits for
 //! another, or wakes it. Everything may be forgotten at any time (`table`).
 //!
@@ -24,6 +25,7 @@ mod known;
 mod learn;
 mod stamps;
 mod table;
+mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -34,12 +36,13 @@ pub use self::learn::TakenAnswer;
 use self::entries::{ATTRIBUTE_WORDS, DIRECTORY_WORDS, NAME_WORDS, NameHash};
 use self::stamps::{Floor, Numbers, Slots, StampClock};
 use self::table::Table;
-use crate::RecalledKey;
+use self::terms::Terms;
+use crate::{RecalledKey, Term};
 use core::hash::{BuildHasher as _, Hasher as _};
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 use interface::{Mono, Seed};
-use wire::{InodeNo, Name, Rule, Rules};
+use wire::{InodeNo, LaneId, Name, Rule, Rules};
 
 /// The most names of a directory that are known.
 pub const KNOWN_NAME_COUNT_MAX: u64 = 16_384;
@@ -87,6 +90,8 @@ pub struct Cache {
     listed: Slots,
     /// Names and inodes that were answered without a lease of the lane that did, and how often.
     unkept: Numbers,
+    /// The terms of the lanes' leases.
+    terms: Terms,
     attributes: Table<ATTRIBUTE_WORDS>,
     names: Table<NAME_WORDS>,
     directories: Table<DIRECTORY_WORDS>,
@@ -111,6 +116,7 @@ impl Cache {
             hold_slots: slots(),
             listed: slots(),
             unkept: Numbers::new(size.slot_count),
+            terms: Terms::new(),
             attributes: Table::new(size.attributes_count_max, entries::ATTRIBUTE_STAMP),
             names: Table::new(size.name_count_max, entries::NAME_STAMP),
             directories: Table::new(size.directory_count_max, entries::DIRECTORY_SINCE),
@@ -150,6 +156,17 @@ impl Cache {
             RecalledKey::Contents(_) => {}
             RecalledKey::All => self.clear(),
         }
+    }
+
+    /// The term of a lane's leases, from that lane: before it learns from answers of that term.
+    pub fn set_term(&self, lane: LaneId, term: Term) {
+        self.terms.set(lane, term);
+    }
+
+    /// When the cache was last asked, or a call was made: about a second ago at the latest.
+    #[must_use]
+    pub fn used_at(&self) -> Mono {
+        self.terms.used_at()
     }
 
     /// Nothing is answered from what was learned so far.

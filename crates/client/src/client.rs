@@ -121,7 +121,7 @@ impl Client {
             layouts: Layouts::default(),
             locks: Locks::default(),
             peer_lanes: PeerLanes::new(config.lane, config.lane_count),
-            leases: Leases::default(),
+            leases: Leases::new(),
             kept: Kept::new(config.handles_max),
             alarm: None,
             counters: Counters::default(),
@@ -294,7 +294,8 @@ impl Client {
     pub fn settle(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
         self.take_up_later(now);
-        self.expire_kept(now);
+        self.check_term(now);
+        self.ping(now);
         self.give_up_interrupted(turn);
         self.give_up_locks(turn);
         self.request_durability();
@@ -304,7 +305,7 @@ impl Client {
         }
         self.peer_lanes.settle(turn);
         self.replay_space.settle(turn);
-        if let Some(at) = self.next_deadline() {
+        if let Some(at) = self.next_deadline(now) {
             // An earlier timer that is still pending suffices.
             let alarm = self.alarm.filter(|alarm| *alarm > now);
             if alarm.is_none_or(|alarm| at < alarm) {
@@ -321,6 +322,7 @@ impl Client {
 
     /// Begins a call. It is sent at the latest by [`Client::settle`].
     pub fn call(&mut self, turn: &mut Turn<'_>, id: CallId, call: Call<'_>) {
+        self.note_use(turn.now.mono);
         let call = match self.identity.root() {
             Some(root) if root != InodeNo::ROOT => call.rooted(root),
             Some(_) | None => call,
@@ -485,6 +487,7 @@ impl Client {
                 self.jobs.note_late_change();
             }
             Plan::Direct
+            | Plan::Ping
             | Plan::Read(_)
             | Plan::LockCall { .. }
             | Plan::Entry
@@ -511,7 +514,7 @@ impl Client {
         }
     }
 
-    fn next_deadline(&self) -> Option<Mono> {
+    fn next_deadline(&self, now: Mono) -> Option<Mono> {
         // Messages from peer lanes and the end of reading the secrets cause a turn by themselves.
         let caught_up = self.peer_lanes_caught_up() && !self.identity.secrets.is_reading();
         let links = self.servers.links().iter().filter_map(|link| match link.state {
@@ -522,8 +525,8 @@ impl Client {
             LinkState::Idle | LinkState::Connecting { .. } | LinkState::Up { .. } => None,
         });
         let (later, interrupts) = (self.requests.next_due(), self.jobs.next_deadline());
-        let (locks, kept) = (self.locks.deadline(), self.kept.deadline());
-        links.chain(later).chain(interrupts).chain(locks).chain(kept).min()
+        let (locks, term) = (self.locks.deadline(), self.term_deadline(now));
+        links.chain(later).chain(interrupts).chain(locks).chain(term).min()
     }
 
     fn take_up_later(&mut self, now: Mono) {

@@ -10,7 +10,8 @@ pub(crate) struct OneGrant {
     pub(crate) link_index: usize,
     pub(crate) conn_epoch: u32,
     pub(crate) lease_no: LeaseNo,
-    pub(crate) until: Mono,
+    /// It lasts as long as this term of the client lane; 0: it has ended.
+    pub(crate) term_no: u64,
 }
 
 /// What the replies to a job's requests have granted.
@@ -31,8 +32,14 @@ pub(crate) struct LinkLeases {
     /// The highest grant seen, and the highest that was recalled.
     pub(crate) granted_no: LeaseNo,
     pub(crate) recalled_no: LeaseNo,
-    /// When the last grant ends.
+    /// When its term ends; 0: there are no leases.
     pub(crate) until: Mono,
+    /// The request was sent then whose reply has begun the term.
+    pub(crate) began_at: Mono,
+    /// Of the last grant.
+    pub(crate) term_ms: u64,
+    /// When a request was last sent.
+    pub(crate) asked_at: Mono,
     /// The connection was lost while there were leases: the frontend drops everything first.
     pub(crate) must_drop: bool,
     /// The server must hear that everything up to this grant was dropped; 0: nothing.
@@ -63,10 +70,19 @@ impl LinkLeases {
             granted_no: LeaseNo(0),
             recalled_no: LeaseNo(0),
             until: Mono(0),
+            began_at: Mono(0),
+            term_ms: 0,
+            asked_at: Mono(0),
             must_drop: false,
             dropped_until: LeaseNo(0),
             acknowledged: Vec::new(),
         }
+    }
+
+    /// When a term ends that is counted from the sending of a request: a tenth earlier than at the
+    /// server, whose clock may run faster.
+    pub(crate) const fn term_from(&self, sent_at: Mono) -> Mono {
+        sent_at.after_ms(self.term_ms - self.term_ms.div_ceil(10))
     }
 
     /// A Welcome arrived: of the same boot as before, or of another.

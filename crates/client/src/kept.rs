@@ -22,8 +22,6 @@ use wire::{HandleId, InodeNo, OpenFor};
 
 /// The most files of a client lane that are kept.
 const KEPT_COUNT_MAX: usize = 1024;
-/// Handles are closed so long after their leases have ended, many at once.
-const CLOSE_MS: u64 = 1_000;
 
 /// A file that was opened without an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,8 +59,8 @@ pub(crate) struct Kept {
     files: BTreeMap<InodeNo, HandleId>,
     /// Handles of later opens, and the handle that the server knows.
     opens: BTreeMap<HandleId, HandleId>,
-    /// When leases end.
-    expiries: BTreeSet<(Mono, HandleId)>,
+    /// The leased handles, in the order in which they were opened.
+    leased: BTreeSet<HandleId>,
     count_max: usize,
 }
 
@@ -72,14 +70,9 @@ impl Kept {
             registered: BTreeMap::new(),
             files: BTreeMap::new(),
             opens: BTreeMap::new(),
-            expiries: BTreeSet::new(),
+            leased: BTreeSet::new(),
             count_max: KEPT_COUNT_MAX.min(handles_max / 4),
         }
-    }
-
-    /// When handles are closed whose leases have ended.
-    pub(crate) fn deadline(&self) -> Option<Mono> {
-        self.expiries.first().map(|(until, _)| until.after_ms(CLOSE_MS))
     }
 }
 
@@ -97,9 +90,9 @@ impl Client {
         let registered = Registered { inode, ids, grant, leased, user_count, is_first_closed };
         self.kept.registered.insert(handle, registered);
         self.kept.files.insert(inode, handle);
-        self.kept.expiries.insert((grant.until, handle));
+        self.kept.leased.insert(handle);
         if self.kept.files.len() > self.kept.count_max
-            && let Some((_, first)) = self.kept.expiries.first().copied()
+            && let Some(first) = self.kept.leased.first().copied()
         {
             self.end_kept(first);
         }
@@ -107,6 +100,7 @@ impl Client {
 
     /// Opens a file that is kept.
     pub fn open_kept(&mut self, now: Mono, open: &Open<'_>) -> Option<KeptOpen> {
+        self.note_use(now);
         let known = self.leased(now, open)?;
         let handle = self.handles.open_again(known)?;
         let registered = self.kept.registered.get_mut(&known)?;
@@ -119,6 +113,7 @@ impl Client {
     /// Opens a directory that is kept, unless it is open: with the handle that the server knows,
     /// because the server ends each handle's listings.
     pub fn open_kept_directory(&mut self, now: Mono, open: &Open<'_>) -> Option<HandleId> {
+        self.note_use(now);
         let known = self.leased(now, open)?;
         let registered = self.kept.registered.get_mut(&known)?;
         if registered.user_count > 0 || !self.handles.use_again(known) {
@@ -132,9 +127,10 @@ impl Client {
     /// The handle of a file that may be opened without an exchange.
     fn leased(&self, now: Mono, open: &Open<'_>) -> Option<HandleId> {
         let known = *self.kept.files.get(&open.inode)?;
-        let registered = self.kept.registered.get(&known)?;
+        let (registered, term) = (self.kept.registered.get(&known)?, self.term());
         let link = self.servers.link(registered.grant.link_index)?;
-        let is_leased = registered.grant.until > now
+        let is_leased = term.until > now
+            && registered.grant.term_no == term.no
             && link.is_up()
             && link.conn_epoch == registered.grant.conn_epoch;
         let same_ids = (open.caller.uid, open.caller.gid) == registered.ids;
@@ -160,16 +156,7 @@ impl Client {
         self.end_all_kept(|grant| grant.link_index == link_index);
     }
 
-    /// Ends what has expired.
-    pub(crate) fn expire_kept(&mut self, now: Mono) {
-        while let Some((until, handle)) = self.kept.expiries.first().copied()
-            && until <= now
-        {
-            self.end_kept(handle);
-        }
-    }
-
-    fn end_all_kept(&mut self, ends: impl Fn(OneGrant) -> bool) {
+    pub(crate) fn end_all_kept(&mut self, ends: impl Fn(OneGrant) -> bool) {
         let leased = self.kept.registered.iter().filter(|(_, registered)| registered.leased);
         let ended = leased.filter(|(_, registered)| ends(registered.grant));
         for handle in ended.map(|(handle, _)| *handle).collect::<Vec<_>>() {
@@ -182,7 +169,7 @@ impl Client {
         let Some(registered) = self.kept.registered.get_mut(&handle) else { return };
         registered.leased = false;
         let is_idle = registered.user_count == 0;
-        self.kept.expiries.remove(&(registered.grant.until, handle));
+        self.kept.leased.remove(&handle);
         if self.kept.files.get(&registered.inode) == Some(&handle) {
             self.kept.files.remove(&registered.inode);
         }

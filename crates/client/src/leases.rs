@@ -1,19 +1,25 @@
 //! Leases: until when a frontend may cache what an answer says, and the recalls that end it.
 //!
-//! A grant counts from the first sending of its request, less a tenth of the term. The client keeps
-//! no table of grants: a recall names what to drop, and the frontend drops it, cached or not. When a
-//! connection is lost, recalls may be lost with it: the frontend drops everything before the client
-//! sends anything else to that lane.
+//! All leases of a client lane have one term, which ends with the first of those that it has at the
+//! server's lanes. Each reply renews that of its lane, counted from the first sending of its request,
+//! less a tenth; where no request is sent for a third of it, a Ping is, as long as the frontend is
+//! used. What ends with a term does not come back with the next one. The client keeps no table of
+//! grants: a recall names what to drop, and the frontend drops it, cached or not. When a connection
+//! is lost, recalls may be lost with it: the frontend drops everything before the client sends
+//! anything else to that lane.
 //!
 //! ```text
 //! reply with a grant ─▶ job ─▶ next_granted_answer: judged then        recall ─▶ next_recall
+//! any reply, or a Ping's ─▶ renew ─▶ term                               term is over ─▶ next term
 //! connection lost ─▶ take_drop ─▶ (frontend drops) ─▶ dropped ─▶ dropped_until ─▶ requests
 //! ```
 //! Invariant: no answer has a grant up to a number that was recalled before the answer was taken, or
-//! of a connection that was lost.
+//! of a connection that was lost, or of a term that is over.
 
 use crate::client::Client;
-use crate::grants::OneGrant;
+use crate::grants::{LinkLeases, OneGrant};
+use crate::link::Link;
+use crate::plan::{NewRequest, Plan, Target};
 use crate::requests::Exchange;
 use crate::{Answer, CallId};
 use alloc::collections::VecDeque;
@@ -24,7 +30,20 @@ use wire::{
     Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, request_flag,
 };
 
-/// What a frontend may cache of an answer, and until when.
+/// A client that was not used for this long sends no more Pings: its leases end.
+pub const USED_MS_MAX: u64 = 300_000;
+
+/// The term of all leases of a client lane. What was learned in one term is not used in another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Term {
+    /// Its number, from 1.
+    pub no: u64,
+    /// When it ends, unless it is renewed.
+    pub until: Mono,
+}
+
+/// What a frontend may cache of an answer, and until when it may do so without looking at
+/// [`Client::term`] again.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Granted {
     /// The attributes of the answer's inode.
@@ -78,10 +97,14 @@ pub enum RecalledKey {
 }
 
 /// A client lane's leases.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Leases {
     /// The frontend caches.
     asks: bool,
+    /// The term.
+    term_no: u64,
+    /// When the frontend was last used.
+    used_at: Mono,
     recalls: VecDeque<(RecallId, Vec<RecalledKey>)>,
     drop_wanted: bool,
     /// What was granted with the last answer besides.
@@ -89,6 +112,17 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
+    pub(crate) const fn new() -> Self {
+        Self {
+            asks: false,
+            term_no: 1,
+            used_at: Mono(0),
+            recalls: VecDeque::new(),
+            drop_wanted: false,
+            further: Vec::new(),
+        }
+    }
+
     /// The flag of a request.
     pub(crate) fn flag(&self, op: Op) -> u16 {
         let asks = self.asks && op.row().grants != Grants::Nothing;
@@ -114,13 +148,15 @@ impl Client {
         let (call, result, grants) = self.jobs.take_answer()?;
         let root = self.identity.root();
         let ignores_recalled = self.config.rules.hold(Rule::LeaseLateGrant);
+        let term = Some(self.term()).filter(|term| term.until > now);
         let judged = |grant: Option<OneGrant>| {
-            let grant = grant.filter(|grant| grant.until > now)?;
+            let (grant, term) = (grant?, term?);
             let link = self.servers.link(grant.link_index)?;
             let holds = link.is_up()
                 && link.conn_epoch == grant.conn_epoch
+                && grant.term_no == term.no
                 && (grant.lease_no > link.leases.recalled_no || !ignores_recalled);
-            holds.then_some(grant.until)
+            holds.then_some(term.until)
         };
         let attributes_no = grants.attributes.map_or(LeaseNo(0), |grant| grant.lease_no);
         let granted = Granted {
@@ -142,6 +178,19 @@ impl Client {
         let further = further.collect();
         self.leases.further = further;
         Some((call, result, granted))
+    }
+
+    /// The term of what is cached of this lane's answers.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        let links = self.servers.links().iter().map(|link| link.leases.until);
+        let until = links.filter(|until| *until > Mono(0)).min().unwrap_or(Mono(0));
+        Term { no: self.leases.term_no, until }
+    }
+
+    /// The frontend was used at this time, by a call or without one.
+    pub fn note_use(&mut self, at: Mono) {
+        self.leases.used_at = self.leases.used_at.max(at);
     }
 
     /// What may be cached besides of the answer that [`Self::next_granted_answer`] returned last.
@@ -196,33 +245,84 @@ impl Client {
 
     /// A connection was lost.
     pub(crate) fn lose_leases(&mut self, link_index: usize, now: Mono) {
-        self.end_kept_of(link_index);
+        self.check_term(now);
         let Some(link) = self.servers.link_mut(link_index) else { return };
         link.leases.acknowledged.clear();
-        if link.leases.until > now {
-            link.leases.until = Mono(0);
+        if core::mem::replace(&mut link.leases.until, Mono(0)) > Mono(0) {
             link.leases.must_drop = true;
             self.leases.drop_wanted = true;
+            self.end_term();
         }
     }
 
-    /// A reply grants leases.
+    /// Ends the term if it is over for one of the links: nothing that was granted in it comes back.
+    pub(crate) fn check_term(&mut self, now: Mono) {
+        let over = |link: &Link| link.leases.until > Mono(0) && link.leases.until <= now;
+        if !self.servers.links().iter().any(over) {
+            return;
+        }
+        for link in self.servers.links_mut().iter_mut().filter(|link| over(link)) {
+            link.leases.until = Mono(0);
+        }
+        self.end_term();
+    }
+
+    fn end_term(&mut self) {
+        self.leases.term_no += 1;
+        self.end_all_kept(|_| true);
+    }
+
+    /// Renews the terms that nothing else renews.
+    pub(crate) fn ping(&mut self, now: Mono) {
+        if now >= self.leases.used_at.after_ms(USED_MS_MAX) {
+            return;
+        }
+        for link_index in 0..self.servers.links().len() {
+            let Some(link) = self.servers.link_mut(link_index) else { return };
+            if ping_at(link).is_some_and(|at| at <= now) {
+                link.leases.asked_at = now;
+                let request = NewRequest::new(Plan::Ping, Op::Ping, Target::Link(link_index));
+                let body = self.requests.take_body();
+                self.begin_job(None, request, body);
+            }
+        }
+    }
+
+    /// When the next Ping is due, or the term ends.
+    pub(crate) fn term_deadline(&self, now: Mono) -> Option<Mono> {
+        let until = Some(self.term().until).filter(|until| *until > Mono(0));
+        let idle_at = self.leases.used_at.after_ms(USED_MS_MAX);
+        let pings = self.servers.links().iter().filter_map(ping_at);
+        pings.filter(|at| now.max(*at) < idle_at).chain(until).min()
+    }
+
+    /// A reply renews the term of its lane, and may grant leases.
     pub(crate) fn on_granted(
         &mut self,
-        link_index: usize,
-        exchange_id: usize,
+        now: Mono,
+        (link_index, exchange_id): (usize, usize),
         (lease, further): (Option<LeaseGrant>, Vec<Attr>),
     ) {
-        let Some(lease) = lease.filter(|_| self.leases.asks) else { return };
+        self.check_term(now);
         let Some(exchange) = self.requests.get(exchange_id) else { return };
         let Some(link) = self.servers.link_mut(link_index) else { return };
         let Exchange { job_id, op, sent_at, .. } = *exchange;
-        let term_ms = u64::from(lease.term_ms);
-        let until = sent_at.after_ms(term_ms - term_ms.div_ceil(10));
-        link.leases.granted_no = link.leases.granted_no.max(lease.lease_no);
-        link.leases.until = link.leases.until.max(until);
-        let (conn_epoch, lease_no) = (link.conn_epoch, lease.lease_no);
-        let grant = OneGrant { link_index, conn_epoch, lease_no, until };
+        let (conn_epoch, leases) = (link.conn_epoch, &mut link.leases);
+        // What a recall names is answered from the cache until the frontend has taken the recall.
+        if leases.until > Mono(0) && self.leases.recalls.is_empty() {
+            leases.until = leases.until.max(leases.term_from(sent_at));
+        }
+        let Some(lease) = lease.filter(|_| self.leases.asks) else { return };
+        leases.granted_no = leases.granted_no.max(lease.lease_no);
+        leases.term_ms = lease.term_ms.into();
+        let until = leases.term_from(sent_at);
+        if leases.until == Mono(0) && until > now {
+            (leases.until, leases.began_at) = (until, sent_at);
+        }
+        // A request that was sent before the term may have been executed in an earlier one.
+        let holds = leases.until > Mono(0) && sent_at >= leases.began_at;
+        let term_no = if holds { self.leases.term_no } else { 0 };
+        let grant = OneGrant { link_index, conn_epoch, lease_no: lease.lease_no, term_no };
         if let Some(job) = self.jobs.get_mut(job_id) {
             job.grants.add(op, lease.granted, grant);
             job.grants.further.extend(further.into_iter().map(|attr| (attr, grant)));
@@ -290,4 +390,11 @@ impl Client {
             turn.arena.write(|out| Header::RecallAck.encode(out, None, |to| to.write(&ack)));
         turn.act(NetAction::Send { conn, frame, bulk: None });
     }
+}
+
+/// When a lane that has granted leases needs another request.
+fn ping_at(link: &Link) -> Option<Mono> {
+    let LinkLeases { until, asked_at, term_ms, .. } = &link.leases;
+    let renews = link.is_up() && !link.goodbye_sent && *until > Mono(0);
+    renews.then(|| asked_at.after_ms(term_ms / 3))
 }

@@ -68,6 +68,6 @@ pub use call::{
 pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX};
 pub use handles::handle_lane;
 pub use kept::KeptOpen;
-pub use leases::{Granted, GrantedAttributes, RecallId, RecalledKey};
+pub use leases::{Granted, GrantedAttributes, RecallId, RecalledKey, Term, USED_MS_MAX};
 pub use refused::Refused;
 pub use report::Report;

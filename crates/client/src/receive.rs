@@ -136,7 +136,7 @@ impl Client {
         let is_stale = reply.status == Status::StaleMap;
         let newer = is_stale.then(|| message::<Map>(turn.arena.get(span))).transpose()?;
         self.give_credit(link_index, reply);
-        self.on_granted(link_index, exchange_id, (lease, further));
+        self.on_granted(turn.now.mono, (link_index, exchange_id), (lease, further));
         // An error with a transaction number was executed, but its record could not be written.
         if reply.status == Status::Ok && reply.transno > Transno(0) {
             self.remember(turn, (exchange_id, session_index), reply, (body, replay));

@@ -253,6 +253,7 @@ impl Client {
         exchange.place = Place::Sent;
         exchange.map_epoch = map_epoch;
         link.outstanding += 1;
+        link.leases.asked_at = turn.now.mono;
         self.counters.request_count += 1;
         let acks = session.acks();
         let leaves = (exchange.op == Op::Goodbye).then_some(exchange.link_index);

@@ -130,6 +130,20 @@ impl MountLane {
         of_directory
     }
 
+    /// The mount is used on any of its lanes: the leases of this one are kept for that.
+    pub(crate) fn note_use(&mut self) {
+        if let Some(cache) = &self.cache {
+            self.client.note_use(cache.used_at());
+        }
+    }
+
+    /// All lanes answer from what this one has learned, as long as its term lasts.
+    pub(crate) fn set_term(&self) {
+        if let Some(cache) = &self.cache {
+            cache.set_term(self.client.lane(), self.client.term());
+        }
+    }
+
     /// Nothing is answered from what was learned so far.
     pub(crate) fn forget_known(&self) {
         if let Some(cache) = &self.cache {

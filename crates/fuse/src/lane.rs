@@ -512,7 +512,9 @@ impl Core for MountLane {
         }
         self.check_recalls(turn);
         loop {
+            self.note_use();
             self.client.settle(turn);
+            self.set_term();
             self.check_late_changes();
             let mut answered = false;
             let now = turn.now.mono;

@@ -71,6 +71,7 @@ impl Lane {
         if !self.sessions.has(served.session()) {
             return Err(ProtocolError::Sequence); // It has sent Goodbye.
         }
+        self.leases.renew(served.session(), turn.now.mono);
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         let open = served.take(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
         let received = ReceivedRequest { conn, open, request: &request, frame, bulk, denied: None };

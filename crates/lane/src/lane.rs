@@ -141,7 +141,7 @@ impl Lane {
             freeze: Freezing::default(),
             leases: {
                 let Limits { lease_term_ms, lease_count_max, .. } = config.limits;
-                Leases::new(seed, lease_term_ms, lease_count_max)
+                Leases::new(seed, lease_term_ms, lease_count_max, config.rules)
             },
             stats: Counters::default(),
             limit_log: LimitLog::default(),

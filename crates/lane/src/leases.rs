@@ -25,8 +25,8 @@ use interface::{Mono, Seed};
 use meta::{LeaseConflict, LeaseKey};
 pub(crate) use outgoing::LeaseWait;
 use outgoing::{Outgoing, Recalled, SentRecall};
-use table::Table;
-use wire::{ClientUuid, LeaseCounts, LeaseNo, RecallNo, SessionId, ShardId};
+use table::{Lease, Table};
+use wire::{ClientUuid, LeaseCounts, LeaseNo, RecallNo, Rule, Rules, SessionId, ShardId};
 
 /// A coordinator that found a lease at a participant retries within this time.
 const RETRY_MS: u64 = 100;
@@ -61,11 +61,15 @@ pub(crate) struct Leases {
     recorded: BTreeMap<ClientUuid, (ShardId, SessionId)>,
     /// 0: nothing is granted.
     term_ms: u64,
+    /// So long is waited for holders that are silent.
+    wait_ms: u64,
     counts: LeaseCounts,
 }
 
 impl Leases {
-    pub(crate) fn new(seed: Seed, term_ms: u64, count_max: usize) -> Self {
+    pub(crate) fn new(seed: Seed, term_ms: u64, count_max: usize, rules: Rules) -> Self {
+        // Without the rule, the server trusts in half of what the client does.
+        let wait_ms = if rules.hold(Rule::LeaseTerm) { term_ms } else { term_ms / 2 };
         Self {
             table: Table::new(seed, count_max),
             heat: Heat::new(seed),
@@ -78,6 +82,7 @@ impl Leases {
             recall_no_last: RecallNo(0),
             recorded: BTreeMap::new(),
             term_ms,
+            wait_ms,
             counts: LeaseCounts::default(),
         }
     }
@@ -93,13 +98,19 @@ impl Leases {
         LeaseCounts { held_count, ..self.counts }
     }
 
+    pub(crate) const fn count_ping(&mut self) {
+        self.counts.ping_count += 1;
+    }
+
     /// Recalls a key from all clients but this one. Returns whether any of them has a lease of it.
     fn recall(&mut self, conflict: &LeaseConflict, client: ClientUuid, now: Mono) -> bool {
         let LeaseConflict { key, name } = conflict;
         let mut recalled = Vec::new();
-        let Some(until) = self.table.recall(*key, client, now, &mut recalled) else { return false };
-        if let Some(last) = recalled.iter().map(|lease| lease.until).max() {
-            let granted_at = Mono(last.0.saturating_sub(self.term_ms.saturating_mul(1_000_000)));
+        let times = (now, self.term_from(now));
+        if !self.table.recall(*key, client, times, &mut recalled) {
+            return false;
+        }
+        if let Some(granted_at) = recalled.iter().map(|lease| lease.granted_at).max() {
             self.heat.recalled(*key, granted_at, now);
         }
         for lease in recalled {
@@ -107,13 +118,31 @@ impl Leases {
             let outgoing = self.outgoing.entry(lease.session).or_default();
             outgoing.add(Recalled { lease, key: *key }, name);
         }
-        // A request of another client may wait for a lease that expires later.
-        let before = self.expires_at.get(key).copied();
-        let until = before.map_or(until, |before| before.max(until));
-        before.map(|before| self.expiries.remove(&(before, *key)));
-        self.expires_at.insert(*key, until);
-        self.expiries.insert((until, *key));
+        // Of all clients: others' requests may wait for leases that expire later.
+        if let Some(until) = self.table.recalled_until(*key, now) {
+            self.set_expiry(*key, until);
+        }
         true
+    }
+
+    fn set_expiry(&mut self, key: LeaseKey, until: Mono) {
+        if let Some(before) = self.expires_at.insert(key, until) {
+            self.expiries.remove(&(before, key));
+        }
+        self.expiries.insert((until, key));
+    }
+
+    /// When a term ends that begins, or is renewed, now.
+    const fn term_from(&self, now: Mono) -> Mono {
+        now.after_ms(self.wait_ms)
+    }
+
+    /// A session has sent a request: whatever it holds lasts for another term. Its client counts
+    /// that term from before.
+    pub(crate) fn renew(&mut self, session: SessionId, now: Mono) {
+        if !self.is_empty() {
+            self.table.renew(session, (now, self.term_from(now)), self.lease_no_last);
+        }
     }
 
     /// A request is suspended until leases of its keys end.
@@ -155,7 +184,7 @@ impl Leases {
 
     /// Whether all recalled leases of a key have ended. Then nothing waits for it.
     fn has_ended(&mut self, key: LeaseKey, now: Mono) -> bool {
-        let ended = !self.table.live(key, now).iter().any(|lease| lease.recalled);
+        let ended = !self.table.live(key, now).iter().any(Lease::is_recalled);
         if ended && let Some(at) = self.expires_at.remove(&key) {
             self.expiries.remove(&(at, key));
         }
@@ -164,14 +193,20 @@ impl Leases {
 
     /// Takes the next key whose recalled leases have expired.
     fn next_expired(&mut self, now: Mono) -> Option<LeaseKey> {
-        let (at, key) = self.expiries.first().copied()?;
-        if at > now {
-            return None;
+        loop {
+            let (at, key) = self.expiries.first().copied()?;
+            if at > now {
+                return None;
+            }
+            self.expiries.pop_first();
+            self.expires_at.remove(&key);
+            // The holder's term may have been renewed since.
+            let Some(until) = self.table.recalled_until(key, now) else {
+                self.counts.expired_count += 1;
+                return Some(key);
+            };
+            self.set_expiry(key, until);
         }
-        self.expiries.pop_first();
-        self.expires_at.remove(&key);
-        self.counts.expired_count += 1;
-        Some(key)
     }
 
     /// Forgets recalls that a client has not acknowledged in a whole term: their leases have

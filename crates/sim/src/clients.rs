@@ -204,7 +204,9 @@ impl Simulation {
         let mut recalls = Vec::new();
         loop {
             let before = answers.len();
+            sim_lane.core.note_use(known.used_at());
             sim_lane.core.settle(&mut turn);
+            known.set_term(lane_id, sim_lane.core.term());
             while let Some((id, result, granted)) = sim_lane.core.next_granted_answer(now.mono) {
                 let reply_bytes = take_reply_bytes(&result, &turn, &mut sim_lane.state);
                 let mut call = self.calls[narrow(id.0) - 1].clone();

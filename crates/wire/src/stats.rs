@@ -79,6 +79,8 @@ message! {
         refused_share_count: u64,
         /// Suspensions of requests until leases ended.
         wait_count: u64,
+        /// Pings, by which idle clients keep their leases.
+        ping_count: u64,
     }
 }
 message! {

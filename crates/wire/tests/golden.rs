@@ -351,6 +351,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 refused_hot_count: 51,
                 refused_share_count: 52,
                 wait_count: 53,
+                ping_count: 54,
             },
         }
         .to_bytes()

@@ -55,6 +55,7 @@ impl Cache {
     /// A call of this client is about to be made, by this lane. [`Self::learn`] ends it.
     #[must_use]
     pub fn begin(&self, now: Mono, lane: LaneId, call: &Call<'_>) -> Asked {
+        self.terms.note_use(now);
         let mut changing = Changing::default();
         if self.rules.hold(Rule::OwnChanges) {
             self.collect(now, call, &mut changing);
@@ -144,11 +145,9 @@ impl Cache {
     fn collect_named(&self, now: Mono, changing: &mut Changing, (dir, name): (InodeNo, Name<'_>)) {
         let is_first = changing.names[0].is_none();
         let found = self.found(now, dir, name);
-        let until = found.and_then(|found| match found.lease {
-            Some(lease) => Some(lease.until),
-            None => self.hold(now, dir).map(|held| held.until),
-        });
-        let until = until.unwrap_or(Mono(0));
+        let lease = found
+            .and_then(|found| found.lease.or_else(|| self.hold(now, dir).map(|held| held.lease)));
+        let until = lease.map_or(Mono(0), |lease| self.terms.until(lease));
         changing.known_until = Some(changing.known_until.map_or(until, |known| known.min(until)));
         match found.map(|found| found.value) {
             Some(Some(inode)) => changing.add_inode(inode),

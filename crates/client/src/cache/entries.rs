@@ -14,11 +14,10 @@ pub(super) const NAME_STAMP: usize = 3;
 pub(super) const DIRECTORY_WORDS: usize = 9;
 pub(super) const DIRECTORY_SINCE: usize = 1;
 
-/// A lease.
+/// A lease: it lasts as long as this term of this lane, which has it, and hears of its recall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lease {
-    pub(super) until: Mono,
-    /// The lane that has it, and hears of its recall.
+    pub(super) term_no: u64,
     pub(super) lane: LaneId,
 }
 
@@ -38,7 +37,7 @@ impl AttributesEntry {
         let mut words = [0; ATTRIBUTE_WORDS];
         words[0] = self.attr.inode.0;
         words[1] = self.stamp.0;
-        words[2] = self.lease.until.0;
+        words[2] = self.lease.term_no;
         words[3] = self.lease.lane.0.into();
         for (word, chunk) in words[4..].iter_mut().zip(bytes.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*chunk);
@@ -78,7 +77,7 @@ pub(super) struct NameEntry {
 
 impl NameEntry {
     pub(super) fn words(&self) -> [u64; NAME_WORDS] {
-        let until = self.lease.map_or(0, |lease| lease.until.0);
+        let term_no = self.lease.map_or(0, |lease| lease.term_no);
         let lane = self.lease.map_or(0, |lease| lease.lane.0.into());
         [
             self.dir.0,
@@ -86,19 +85,19 @@ impl NameEntry {
             self.hash.check,
             self.stamp.0,
             self.inode.map_or(0, |inode| inode.0),
-            until,
+            term_no,
             lane,
         ]
     }
 
     pub(super) fn of(words: &[u64; NAME_WORDS]) -> Self {
-        let [dir, place, check, stamp, inode, until, lane] = *words;
+        let [dir, place, check, stamp, inode, term_no, lane] = *words;
         Self {
             dir: InodeNo(dir),
             hash: NameHash { place, check },
             inode: (inode != 0).then_some(InodeNo(inode)),
             stamp: Stamp(stamp),
-            lease: (until != 0).then(|| lease_of(until, lane)),
+            lease: (term_no != 0).then(|| lease_of(term_no, lane)),
         }
     }
 }
@@ -109,23 +108,15 @@ pub(super) struct DirectoryEntry {
     pub(super) dir: InodeNo,
     /// The hold began.
     pub(super) since: Stamp,
-    /// The hold ends, unless it is prolonged.
-    pub(super) until: Mono,
+    /// The hold lasts as long as this.
+    pub(super) lease: Lease,
     /// The names are known that existed then.
     pub(super) known_at: Option<Stamp>,
     /// A listing from the start on.
     pub(super) listing: Option<ListingSoFar>,
-    /// Listings that the kernel has cached in this hold.
-    pub(super) kernel: KernelListings,
-}
-
-/// The kernel has dropped what it had cached of a directory's names, and what it has read since is of
-/// this hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct KernelListings {
-    pub(super) since: Mono,
-    /// When the leases end of what was listed first; 0: there are none.
-    pub(super) until: Mono,
+    /// The kernel has dropped what it had cached of the names then, and what it has read since is of
+    /// this hold.
+    pub(super) kernel_since: Option<Mono>,
 }
 
 /// A listing that has not ended.
@@ -138,9 +129,8 @@ pub(super) struct ListingSoFar {
 }
 
 impl DirectoryEntry {
-    pub(super) const fn new(dir: InodeNo, since: Stamp, until: Mono) -> Self {
-        let kernel = KernelListings { since: Mono(0), until: Mono(0) };
-        Self { dir, since, until, known_at: None, listing: None, kernel }
+    pub(super) const fn new(dir: InodeNo, since: Stamp, lease: Lease) -> Self {
+        Self { dir, since, lease, known_at: None, listing: None, kernel_since: None }
     }
 
     pub(super) fn words(&self) -> [u64; DIRECTORY_WORDS] {
@@ -148,31 +138,30 @@ impl DirectoryEntry {
         [
             self.dir.0,
             self.since.0,
-            self.until.0,
+            self.lease.term_no,
+            self.lease.lane.0.into(),
             self.known_at.map_or(0, |stamp| stamp.0),
             listing.map_or(0, |listing| listing.began_at.0),
             listing.map_or(0, |listing| listing.cookie),
             listing.map_or(0, |listing| listing.count),
-            self.kernel.since.0,
-            self.kernel.until.0,
+            self.kernel_since.map_or(0, |since| since.0),
         ]
     }
 
     pub(super) fn of(words: &[u64; DIRECTORY_WORDS]) -> Self {
-        let [dir, since, until, known_at, began_at, cookie, count, kernel @ ..] = *words;
-        let [kernel_since, kernel_until] = kernel.map(Mono);
+        let [dir, since, term_no, lane, known_at, began_at, cookie, count, kernel_since] = *words;
         let listing = ListingSoFar { began_at: Stamp(began_at), cookie, count };
         Self {
             dir: InodeNo(dir),
             since: Stamp(since),
-            until: Mono(until),
+            lease: lease_of(term_no, lane),
             known_at: (known_at != 0).then_some(Stamp(known_at)),
             listing: (began_at != 0).then_some(listing),
-            kernel: KernelListings { since: kernel_since, until: kernel_until },
+            kernel_since: (kernel_since != 0).then_some(Mono(kernel_since)),
         }
     }
 }
 
-fn lease_of(until: u64, lane: u64) -> Lease {
-    Lease { until: Mono(until), lane: LaneId(u16::try_from(lane).unwrap_or(u16::MAX)) }
+fn lease_of(term_no: u64, lane: u64) -> Lease {
+    Lease { term_no, lane: LaneId(u16::try_from(lane).unwrap_or(u16::MAX)) }
 }

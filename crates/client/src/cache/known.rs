@@ -2,7 +2,7 @@
 
 use super::Cache;
 use super::entries::{
-    AttributesEntry, DIRECTORY_WORDS, DirectoryEntry, KernelListings, Lease, NameEntry, NameHash,
+    AttributesEntry, DIRECTORY_WORDS, DirectoryEntry, Lease, NameEntry, NameHash,
 };
 use super::stamps::Stamp;
 use crate::{Answer, Call, Granted};
@@ -22,14 +22,6 @@ pub struct Found<T> {
     pub(super) lease: Option<Lease>,
 }
 
-impl<T> Found<T> {
-    /// Until when the kernel may keep it that this lane serves: the lane must hear of the recall.
-    fn validity(&self, now: Mono, lane: LaneId) -> Option<Mono> {
-        let lease = self.lease.filter(|lease| lease.lane == lane && now < lease.until);
-        lease.map(|lease| lease.until)
-    }
-}
-
 impl Cache {
     /// The answer to a call, and what its caller may cache of it, if it is known.
     #[must_use]
@@ -39,12 +31,13 @@ impl Cache {
         lane: LaneId,
         call: &Call<'_>,
     ) -> Option<(Result<Answer, Status>, Granted)> {
+        self.terms.note_use(now);
         #[expect(clippy::wildcard_enum_match_arm, reason = "all other calls need the server")]
         match call {
             Call::Lookup(args) => self.answer_lookup((now, lane), args.parent, args.name),
             Call::Getattr(args) => {
                 let found = self.attributes(now, args.inode)?;
-                let attributes = found.validity(now, lane);
+                let attributes = self.validity(now, lane, found.lease);
                 let granted = Granted { attributes, ..Granted::default() };
                 Some((Ok(Answer::Entry(found.value)), granted))
             }
@@ -69,15 +62,22 @@ impl Cache {
         name: Name<'_>,
     ) -> Option<(Result<Answer, Status>, Granted)> {
         let found = self.found(now, dir, name)?;
-        let validity = found.validity(now, lane);
+        let validity = self.validity(now, lane, found.lease);
         let granted = Granted { name: validity, ..Granted::default() };
         let Some(inode) = found.value else {
             let may = validity.is_some() || self.says_name(dir, name);
             return may.then_some((Err(Status::NotFound), granted));
         };
         let found = self.attributes(now, inode)?;
-        let attributes = found.validity(now, lane);
+        let attributes = self.validity(now, lane, found.lease);
         Some((Ok(Answer::Entry(found.value)), Granted { attributes, ..granted }))
+    }
+
+    /// Until when the kernel may keep something that this lane serves: the lane must hear of the
+    /// recall.
+    fn validity(&self, now: Mono, lane: LaneId, lease: Option<Lease>) -> Option<Mono> {
+        let until = self.terms.until(lease.filter(|lease| lease.lane == lane)?);
+        (now < until).then_some(until)
     }
 
     /// Whether a name is answered once more that the kernel may not keep: this lane has no lease of
@@ -111,7 +111,8 @@ impl Cache {
         let words = self.attributes.get(hash, |words| words[0] == inode.0)?;
         let entry = AttributesEntry::of(&words)?;
         let outdated = self.attribute_slots.get(hash).max(self.unknown.get(0));
-        let is_usable = now < entry.lease.until && !self.is_outdated(entry.stamp, outdated);
+        let is_usable =
+            now < self.terms.until(entry.lease) && !self.is_outdated(entry.stamp, outdated);
         is_usable.then_some(Found { value: entry.attr, lease: Some(entry.lease) })
     }
 
@@ -137,7 +138,8 @@ impl Cache {
         let words = self.names.get(hash.place, |words| is_wanted(&NameEntry::of(words)));
         let entry = words.map(|words| NameEntry::of(&words));
         let entry = entry.filter(|entry| !self.is_outdated(entry.stamp, outdated));
-        let is_leased = |entry: &NameEntry| entry.lease.is_some_and(|lease| now < lease.until);
+        let is_leased =
+            |entry: &NameEntry| entry.lease.is_some_and(|lease| now < self.terms.until(lease));
         if let Some(entry) = entry.filter(is_leased) {
             return Some(Found { value: entry.inode, lease: entry.lease });
         }
@@ -168,16 +170,13 @@ impl Cache {
     /// reply, within `apply_ms`.
     #[must_use]
     pub fn keeps_listings(&self, now: Mono, dir: InodeNo, apply_ms: u64) -> Option<bool> {
-        let KernelListings { since, until } = self.hold(now, dir)?.kernel;
-        if now < until {
+        if let Some(since) = self.hold(now, dir)?.kernel_since {
             return Some(since.after_ms(apply_ms) <= now);
         }
         let is_same = |words: &[u64; DIRECTORY_WORDS]| words[0] == dir.0;
         self.directories.update(self.inode_hash(dir), is_same, |words| {
             let held = DirectoryEntry::of(&words?);
-            // What is listed now gets leases that end at about the same time.
-            let kernel = KernelListings { since: now, until: held.until };
-            Some(DirectoryEntry { kernel, ..held }.words())
+            Some(DirectoryEntry { kernel_since: Some(now), ..held }.words())
         });
         Some(false)
     }
@@ -191,7 +190,7 @@ impl Cache {
 
     pub(super) fn lasts(&self, now: Mono, entry: &DirectoryEntry) -> bool {
         let ended = self.hold_slots.get(self.inode_hash(entry.dir));
-        now < entry.until && ended.max(self.floor.get()) <= entry.since
+        now < self.terms.until(entry.lease) && ended.max(self.floor.get()) <= entry.since
     }
 
     /// Whether an entry with this stamp is outdated, in a slot with that one.

@@ -242,7 +242,7 @@ impl Cache {
         until: Option<Mono>,
     ) {
         let Answered { now, lane, sent, stamp } = answered;
-        let lease = until.filter(|until| now < *until).map(|until| Lease { until, lane });
+        let lease = until.filter(|until| now < *until).map(|_| self.terms.lease_of(lane));
         // Another client may have changed the name between this answer and the hold.
         let is_held = || self.hold(now, place.dir).is_some_and(|held| held.since <= sent);
         if lease.is_none() && !is_held() {
@@ -261,32 +261,35 @@ impl Cache {
     fn learn_attributes(&self, answered: Answered, attr: Attr, until: Option<Mono>) {
         const UNSETTLED: u32 = wire::attr_flag::SIZE_AT_DATA | wire::attr_flag::ELSEWHERE;
         let Answered { now, lane, stamp, .. } = answered;
-        let Some(until) = until.filter(|until| now < *until) else { return };
+        if until.is_none_or(|until| until <= now) {
+            return;
+        }
         if attr.flags & UNSETTLED != 0 {
             return;
         }
-        let entry = AttributesEntry { attr, stamp, lease: Lease { until, lane } };
+        let lease = self.terms.lease_of(lane);
+        let entry = AttributesEntry { attr, stamp, lease };
         let hash = self.inode_hash(attr.inode);
         self.attributes.put(hash, |words| words[0] == attr.inode.0, entry.words());
         if attr.kind == FileKind::Directory {
-            self.update_hold(answered, &attr, until);
+            self.update_hold(answered, &attr, lease);
         }
     }
 
     /// The attributes of a directory were granted: begins its hold, or prolongs it.
-    fn update_hold(&self, answered: Answered, attr: &Attr, until: Mono) {
+    fn update_hold(&self, answered: Answered, attr: &Attr, lease: Lease) {
         let dir = attr.inode;
         let hash = self.inode_hash(dir);
         let is_same = |words: &[u64; DIRECTORY_WORDS]| words[0] == dir.0;
         self.directories.update(hash, is_same, |words| {
             let known = words.map(|words| DirectoryEntry::of(&words));
             let mut held = match known.filter(|known| self.lasts(answered.now, known)) {
-                Some(held) => DirectoryEntry { until: held.until.max(until), ..held },
+                Some(held) => DirectoryEntry { lease, ..held },
                 None if self.is_outdated(answered.sent, self.hold_slots.get(hash)) => return None,
                 None => {
                     // What was asked before now may have been answered before the hold began.
                     let since = self.clock.next();
-                    DirectoryEntry::new(dir, since, until)
+                    DirectoryEntry::new(dir, since, lease)
                 }
             };
             if attr.is_empty_directory() {

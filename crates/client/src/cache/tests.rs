@@ -4,7 +4,7 @@
 extern crate std;
 
 use super::{Asked, Cache, CacheSize, TakenAnswer};
-use crate::{Answer, Call, Create, Granted, GrantedAttributes, RecalledKey, Resize};
+use crate::{Answer, Call, Create, Granted, GrantedAttributes, RecalledKey, Resize, Term};
 use alloc::vec::Vec;
 use interface::Mono;
 use wire::{
@@ -27,7 +27,9 @@ fn cache() -> Cache {
         directory_count_max: 64,
         slot_count: 65_536,
     };
-    Cache::new([1, 2, 3], size, Rules::default())
+    let cache = Cache::new([1, 2, 3], size, Rules::default());
+    [HERE, THERE].iter().for_each(|lane| cache.set_term(*lane, Term { no: 1, until: UNTIL }));
+    cache
 }
 
 fn name(text: &str) -> Name<'_> {
@@ -251,6 +253,7 @@ fn a_change_leaves_the_attributes_of_its_directory_known() {
     cache.learn((NOW, asked), &create("a"), &taken);
     assert_eq!(cache.says(&getattr(DIR)), Some(Ok(Answer::Entry(attr))));
     assert_eq!(cache.says(&lookup("b")), ABSENT);
+    cache.set_term(HERE, Term { no: 1, until });
     let found = cache.answer(Mono(1_500), HERE, &lookup("b")).unwrap();
     assert_eq!(found.0, Err(Status::NotFound), "the directory is held for longer");
 }
@@ -276,16 +279,31 @@ fn known_names_end_with_the_hold_of_the_directory() {
 }
 
 #[test]
-fn a_hold_is_prolonged_by_each_lease() {
+fn a_hold_goes_on_with_the_lease_of_another_lane() {
     let cache = cache();
     cache.makes_directory();
-    let later = Granted { attributes: Some(Mono(2_000)), ..Granted::default() };
     let asked = cache.begin(NOW, THERE, &getattr(DIR));
     let entry = Ok(Answer::Entry(attr(DIR, FileKind::Directory)));
-    cache.hears((Mono(900), asked), &getattr(DIR), &entry, &later);
+    cache.hears((Mono(900), asked), &getattr(DIR), &entry, &BOTH);
+    cache.set_term(THERE, Term { no: 1, until: Mono(2_000) });
     assert_eq!(cache.answer(Mono(1_500), HERE, &lookup("a")).unwrap().0, Err(Status::NotFound));
+    cache.set_term(THERE, Term { no: 2, until: Mono(3_000) });
+    let later = Granted { attributes: Some(Mono(3_000)), ..Granted::default() };
     cache.hears((Mono(2_100), asked), &getattr(DIR), &entry, &later);
     assert_eq!(cache.answer(Mono(2_100), HERE, &lookup("b")), None, "it had ended");
+}
+
+#[test]
+fn what_was_learned_lasts_as_long_as_the_term_is_renewed_and_does_not_come_back() {
+    let cache = cache();
+    cache.learns(HERE, &lookup("a"), Ok(Answer::Entry(file())));
+    let later = Mono(5_000);
+    let says = |now| cache.answer(now, HERE, &lookup("a")).map(|(_, granted)| granted.name);
+    assert_eq!(says(UNTIL), None);
+    cache.set_term(HERE, Term { no: 1, until: later });
+    assert_eq!(says(UNTIL), Some(Some(later)), "the kernel gets the rest of the term");
+    cache.set_term(HERE, Term { no: 2, until: Mono(9_000) });
+    assert_eq!(says(UNTIL), None, "the first term is over");
 }
 
 #[test]

@@ -85,6 +85,8 @@ pub(crate) enum Plan {
     Durable {
         session_index: usize,
     },
+    /// Renews the term of leases.
+    Ping,
 }
 
 /// A decoded reply with status `Ok`.
@@ -165,7 +167,8 @@ impl Plan {
             | Self::LockTask(_)
             | Self::Relock { .. }
             | Self::Layout { .. }
-            | Self::Durable { .. } => Next::Done(reply.outcome.map(Body::answer)),
+            | Self::Durable { .. }
+            | Self::Ping => Next::Done(reply.outcome.map(Body::answer)),
         }
     }
 
@@ -183,7 +186,8 @@ impl Plan {
             | Self::Layout { .. }
             | Self::Sync { .. }
             | Self::Goodbye
-            | Self::Durable { .. } => None,
+            | Self::Durable { .. }
+            | Self::Ping => None,
             Self::Sized(sized) => sized.handle(),
             Self::Create(create) => create.handle(),
             Self::RemoteInode(remote_inode) => remote_inode.handle(),

@@ -2,7 +2,7 @@
 
 use super::harness::{Harness, ReceivedRequest, config};
 use super::{CALLER, FILE, attr};
-use crate::{Answer, Call, Client, Granted, GrantedAttributes, RecalledKey};
+use crate::{Answer, Call, Client, Granted, GrantedAttributes, RecalledKey, Term};
 use alloc::vec;
 use alloc::vec::Vec;
 use interface::Mono;
@@ -277,4 +277,158 @@ fn an_evicted_client_drops_everything() {
     harness.wait_ms(5_000);
     harness.call(3, GETATTR);
     assert_eq!(harness.take().head.op, Op::Getattr);
+}
+
+impl Harness {
+    /// Takes a Ping and answers it.
+    fn pong(&mut self) {
+        let ping = self.take();
+        assert_eq!(ping.head.op, Op::Ping);
+        self.answer(&ping, &[]);
+    }
+}
+
+#[test]
+fn a_ping_in_each_third_of_the_term_renews_it() {
+    let mut harness = harness();
+    harness.getattr(1);
+    let began = harness.now().mono;
+    for _ in 0..20 {
+        harness.wait_ms(3_332);
+        assert!(harness.requests.is_empty());
+        harness.wait_ms(1);
+        harness.pong();
+        let now = harness.now().mono;
+        assert_eq!(harness.client.term(), Term { no: 1, until: now.after_ms(9_000) });
+    }
+    assert_eq!(harness.now().mono.since_ns(began), 20 * 3_333_000_000);
+    assert_eq!((harness.drop_count, harness.answered.len()), (0, 0), "nobody else hears of them");
+}
+
+#[test]
+fn each_reply_renews_the_term_as_of_its_request() {
+    let mut harness = harness();
+    harness.getattr(1);
+    harness.call(2, GETATTR);
+    let request = harness.take();
+    let asked_at = harness.now().mono;
+    harness.wait_ms(3_000);
+    let entry = Entry { attr: attr(FILE, 0) }.to_bytes();
+    harness.answer(&request, &entry);
+    assert_eq!(harness.client.term().until, asked_at.after_ms(9_000));
+    harness.granted.clear();
+    harness.answered.clear();
+    harness.call(3, GETATTR);
+    let request = harness.take();
+    let asked_at = harness.now().mono;
+    harness.grant(&request, &entry, 2, lease_flag::ATTRIBUTES);
+    let until = Some(asked_at.after_ms(9_000));
+    assert_eq!(harness.granted(), attributes(until, 2), "of all leases");
+}
+
+#[test]
+fn a_client_without_leases_or_without_use_sends_no_pings() {
+    let mut harness = harness();
+    harness.call(1, GETATTR);
+    let request = harness.take();
+    harness.answer(&request, &Entry { attr: attr(FILE, 0) }.to_bytes());
+    harness.wait_ms(10_000);
+    assert!(harness.requests.is_empty(), "it holds nothing");
+    harness.answered.clear();
+    harness.granted.clear();
+    harness.getattr(1);
+    let used_at = harness.now().mono;
+    let mut ping_count = 0;
+    while harness.client.term().until > harness.now().mono {
+        harness.wait_ms(1_000);
+        if !harness.requests.is_empty() {
+            harness.pong();
+            ping_count += 1;
+        }
+    }
+    let held_ns = harness.now().mono.since_ns(used_at);
+    assert!((300..310).contains(&(held_ns / 1_000_000_000)), "{held_ns}");
+    assert_eq!(ping_count, 74, "each four seconds");
+    harness.wait_ms(100_000);
+    assert!(harness.requests.is_empty());
+    assert_eq!(harness.drop_count, 0, "the kernel's validity has ended as well");
+}
+
+#[test]
+fn a_use_without_a_call_keeps_the_leases() {
+    let mut harness = harness();
+    harness.getattr(1);
+    for _ in 0..200 {
+        harness.wait_ms(4_000);
+        let now = harness.now().mono;
+        harness.act(|client| client.note_use(now));
+        harness.pong();
+    }
+    assert_eq!(harness.client.term().no, 1);
+}
+
+#[test]
+fn nothing_of_a_term_that_is_over_comes_back_with_the_next_one() {
+    let mut harness = harness();
+    harness.getattr(1);
+    harness.granted.clear();
+    // Sent in the first term, and executed in it, for all that is known.
+    harness.call(2, GETATTR);
+    let early = harness.take();
+    harness.wait_ms(4_000);
+    let ping = harness.take();
+    harness.wait_ms(5_000);
+    harness.call(3, GETATTR);
+    let next = harness.take();
+    harness.answer(&ping, &[]);
+    assert_eq!(harness.client.term().no, 2);
+    let entry = Entry { attr: attr(FILE, 0) }.to_bytes();
+    harness.grant(&next, &entry, 3, lease_flag::ATTRIBUTES);
+    assert!(harness.granted().attributes.is_some());
+    harness.grant(&early, &entry, 2, lease_flag::ATTRIBUTES);
+    assert_eq!(harness.granted(), attributes(None, 2), "the server may have ended it since");
+}
+
+#[test]
+fn a_term_that_is_over_when_its_connection_ends_takes_all_lanes_with_it() {
+    let mut harness = Harness::new(2);
+    harness.client = Client::new(config()).with_leases();
+    let first = harness.getattr(1);
+    harness.wait_ms(4_000);
+    assert_eq!(harness.take().head.op, Op::Ping);
+    let other = InodeNo(FILE.0 ^ (1 << 48));
+    harness.call(2, Call::Getattr(Getattr { inode: other }));
+    let second = harness.take();
+    assert_ne!(second.conn, first.conn);
+    harness.grant(&second, &Entry { attr: attr(other, 0) }.to_bytes(), 1, lease_flag::ATTRIBUTES);
+    let until = harness.client.term().until;
+    harness.now_ms += 5_000;
+    harness.server.close(first.conn);
+    harness.run();
+    assert_eq!(harness.drop_count, 0);
+    let term = harness.client.term();
+    assert_eq!(
+        term.no, 2,
+        "what the first lane has granted is not used with the second one's term"
+    );
+    assert!(term.until > until, "{term:?}");
+}
+
+#[test]
+fn no_reply_renews_the_term_before_the_frontend_has_taken_a_recall() {
+    let mut harness = harness();
+    let request = harness.getattr(5);
+    let until = harness.client.term().until;
+    harness.wait_ms(4_000);
+    let ping = harness.take();
+    let keys = LeaseKey::Attributes(FILE).to_bytes();
+    let keys = List::new(1, &keys);
+    let recall = Recall { recall_no: RecallNo(1), lease_no_max: LeaseNo(5), keys };
+    let mut frame = Vec::new();
+    Header::Recall.encode(&mut frame, None, |to| to.write(&recall));
+    // Both arrive in one turn.
+    harness.put_frame(request.conn, frame, None);
+    harness.answer(&ping, &[]);
+    assert_eq!(harness.recalls.len(), 1);
+    assert_eq!(harness.client.term().until, until);
 }

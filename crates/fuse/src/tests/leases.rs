@@ -217,6 +217,7 @@ fn with_a_mount_below_the_names_expire() {
     assert!(harness.notifies.is_empty(), "nothing is detached");
     harness.wait_ms(1);
     assert_eq!(harness.acknowledged, [(vec![4], 0)], "all validity of before has expired");
+    assert_eq!(harness.take().head.op, wire::Op::Ping);
     let reply = harness.look_up(DIRECTORY, (200, BOTH), file());
     assert_eq!(validity(&reply), (0, 9 * SECOND_NS), "names are not cached for a while");
 }

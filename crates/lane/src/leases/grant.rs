@@ -43,18 +43,20 @@ impl Leases {
             self.counts.refused_hot_count += 1;
             return false;
         }
-        // Without the rule, the server trusts in half of what the client does.
-        let term_ms = if rules.hold(Rule::LeaseTerm) { self.term_ms } else { self.term_ms / 2 };
-        let until = now.after_ms(term_ms);
-        let lease = Lease { session: holder.0, lease_no, until, recalled: false };
-        match self.table.grant(key, holder, lease, now) {
+        let (session, client) = holder;
+        let times = (now, self.term_from(now));
+        self.table.renew(session, times, self.lease_no_last);
+        match self.table.grant(key, client, Lease::new(session, lease_no, now), times) {
             Ok(()) => {
                 self.counts.granted_count += 1;
                 self.lease_no_last = lease_no;
                 true
             }
-            Err(Refusal::Share) => {
+            Err(Refusal::Share(too_large)) => {
                 self.counts.refused_share_count += 1;
+                if let Some(session) = too_large {
+                    self.outgoing.entry(session).or_default().all = true;
+                }
                 false
             }
             Err(Refusal::Recalled) => false,

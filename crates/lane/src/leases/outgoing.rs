@@ -59,7 +59,7 @@ impl Outgoing {
         }
         frame.keys.push(key);
         frame.lease_no_max = frame.lease_no_max.max(lease.lease_no);
-        frame.until = frame.until.max(lease.until);
+        frame.until = frame.until.max(lease.ends_at);
     }
 }
 

@@ -146,10 +146,10 @@ impl Lane {
         while let Some((session, outgoing)) = self.leases.outgoing.pop_first() {
             let Outgoing { mut frames, all } = outgoing;
             if all {
-                let (mut encoded, until) = (Vec::new(), self.leases.term_ms);
+                let mut encoded = Vec::new();
                 wire::LeaseKey::All.encode(&mut Writer::new(&mut encoded));
-                let (lease_no_max, until) =
-                    (self.leases.lease_no_last, turn.now.mono.after_ms(until));
+                let lease_no_max = self.leases.lease_no_last;
+                let until = self.leases.term_from(turn.now.mono);
                 frames.push(Keys { encoded, keys: Vec::new(), lease_no_max, until });
             }
             for frame in frames {

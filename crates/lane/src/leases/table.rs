@@ -1,8 +1,10 @@
-//! Who holds which lease, until when.
+//! Who holds which lease, until when: the leases of a session have one term, which each of its
+//! requests renews. What is being recalled is not renewed any more.
 //!
 //! The table is cut into parts by the hash of the keys, so that neither its growth nor a sweep of
 //! expired leases ever takes a turn's time: each concerns one part. Invariants: a session holds a
-//! key at most once; `count`, and that of each client, is the number of leases in the parts.
+//! key at most once; `count`, and that of each client, is the number of leases in the parts; what has
+//! ended with a term stays ended when the session begins another one.
 
 use alloc::vec::Vec;
 use core::hash::BuildHasher as _;
@@ -17,15 +19,27 @@ const PART_COUNT: usize = 256;
 const SHARE_COUNT_MIN: usize = 4096;
 /// After this many grants a part is swept.
 const GRANTS_PER_SWEEP: usize = 64;
+/// After this many refusals in turn, each with a sweep of a part, leases are recalled.
+const REFUSALS_PER_RECALL: usize = PART_COUNT;
 
 /// A lease of one session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lease {
     pub(super) session: SessionId,
     pub(super) lease_no: LeaseNo,
-    pub(super) until: Mono,
-    /// It is being recalled.
-    pub(super) recalled: bool,
+    pub(super) granted_at: Mono,
+    /// It ends then at the latest: a term after its recall began.
+    pub(super) ends_at: Mono,
+}
+
+impl Lease {
+    pub(super) const fn new(session: SessionId, lease_no: LeaseNo, granted_at: Mono) -> Self {
+        Self { session, lease_no, granted_at, ends_at: Mono(u64::MAX) }
+    }
+
+    pub(super) const fn is_recalled(&self) -> bool {
+        self.ends_at.0 < u64::MAX
+    }
 }
 
 /// The leases of one key: most have one holder.
@@ -56,8 +70,18 @@ impl Holders {
 struct Holder {
     client: ClientUuid,
     count: usize,
+    /// Its term ends, unless it is renewed.
+    until: Mono,
     /// Its leases up to this one have ended.
     dropped_until: LeaseNo,
+}
+
+/// The leases of a client.
+#[derive(Clone, Copy, Default, Debug)]
+struct ClientLeases {
+    count: usize,
+    /// Grants that were refused since the last one because it has too many.
+    refused_count: usize,
 }
 
 /// The table.
@@ -66,10 +90,11 @@ pub(super) struct Table {
     parts: Vec<HashMap<LeaseKey, Holders, Seed>>,
     seed: Seed,
     holders: HashMap<SessionId, Holder, Seed>,
-    /// Leases by client.
-    clients: HashMap<ClientUuid, usize, Seed>,
+    clients: HashMap<ClientUuid, ClientLeases, Seed>,
     count: usize,
     count_max: usize,
+    /// Grants that were refused since the last one because there are too many leases.
+    refused_count: usize,
     grants_since_sweep: usize,
     sweep_index: usize,
 }
@@ -79,8 +104,9 @@ pub(super) struct Table {
 pub(super) enum Refusal {
     /// It is being recalled.
     Recalled,
-    /// The client, or all clients together, have too many.
-    Share,
+    /// The client, or all clients together, have too many. Everything is to be recalled from this
+    /// session for that, because nothing has ended that could be removed.
+    Share(Option<SessionId>),
 }
 
 impl Table {
@@ -92,6 +118,7 @@ impl Table {
             clients: HashMap::with_hasher(seed),
             count: 0,
             count_max,
+            refused_count: 0,
             grants_since_sweep: 0,
             sweep_index: 0,
         }
@@ -146,32 +173,60 @@ impl Table {
         }
     }
 
-    /// Begins to recall a key from all clients but this one. Adds the leases that were not being
-    /// recalled yet. Returns when the last of all of them expires; `None`: there are none.
+    /// Begins to recall a key from all clients but this one, until `ends_at` at the latest. Adds the
+    /// leases that were not being recalled yet. Returns whether there are any, recalled before or
+    /// now.
     pub(super) fn recall(
         &mut self,
         key: LeaseKey,
         client: ClientUuid,
-        now: Mono,
+        (now, ends_at): (Mono, Mono),
         recalled: &mut Vec<Lease>,
-    ) -> Option<Mono> {
+    ) -> bool {
         if self.live(key, now).is_empty() {
-            return None;
+            return false;
         }
         let index = self.part_index(&key);
         let Self { parts, holders, .. } = self;
-        let mut until = None;
-        for lease in parts[index].get_mut(&key)?.as_mut_slice() {
+        let mut any = false;
+        let leases = parts[index].get_mut(&key).map_or(&mut [][..], Holders::as_mut_slice);
+        for lease in leases {
             let holder = holders.get(&lease.session);
             if holder.is_some_and(|holder| holder.client == client) {
                 continue;
             }
-            if !core::mem::replace(&mut lease.recalled, true) {
+            if !lease.is_recalled() {
+                lease.ends_at = ends_at;
                 recalled.push(*lease);
             }
-            until = until.max(Some(lease.until));
+            any = true;
         }
-        until
+        any
+    }
+
+    /// When the last of the recalled leases of a key ends, unless its holder's term is renewed.
+    pub(super) fn recalled_until(&mut self, key: LeaseKey, now: Mono) -> Option<Mono> {
+        let index = self.part_index(&key);
+        if self.live(key, now).is_empty() {
+            return None;
+        }
+        let Self { parts, holders, .. } = self;
+        let recalled = parts[index].get(&key)?.as_slice().iter().filter(|it| it.is_recalled());
+        let ends = recalled.map(|lease| {
+            let until = holders.get(&lease.session).map_or(Mono(0), |holder| holder.until);
+            until.min(lease.ends_at)
+        });
+        ends.max()
+    }
+
+    /// A session has sent a request: its term ends at `until`. What it held in an earlier term, up
+    /// to `last`, has ended for good.
+    pub(super) fn renew(&mut self, session: SessionId, (now, until): (Mono, Mono), last: LeaseNo) {
+        let Some(holder) = self.holders.get_mut(&session) else { return };
+        if holder.until <= now {
+            holder.dropped_until = holder.dropped_until.max(last);
+        }
+        holder.until = holder.until.max(until);
     }
 
     /// Ends the lease of a session, if its number is not above `up_to`.
@@ -192,35 +247,39 @@ impl Table {
         SHARE_COUNT_MIN.max(self.count_max / self.clients.len().max(1)).min(self.count_max)
     }
 
-    /// Grants a key to a session of a client, or prolongs what it has.
+    /// Grants a key to a session of a client whose term has been renewed. Its leases end at `until`,
+    /// if they are its first ones.
     pub(super) fn grant(
         &mut self,
         key: LeaseKey,
-        (session, client): (SessionId, ClientUuid),
+        client: ClientUuid,
         lease: Lease,
-        now: Mono,
+        (now, until): (Mono, Mono),
     ) -> Result<(), Refusal> {
+        let session = lease.session;
         self.grants_since_sweep += 1;
         if self.grants_since_sweep >= GRANTS_PER_SWEEP {
             self.sweep(now);
         }
         let held = self.live(key, now);
-        if held.iter().any(|held| held.recalled) {
+        if held.iter().any(Lease::is_recalled) {
             return Err(Refusal::Recalled);
         }
         if let Some(own) = held.iter_mut().find(|held| held.session == session) {
             *own = lease;
             return Ok(());
         }
-        let client_count = self.clients.get(&client).copied().unwrap_or(0);
+        let client_count = self.clients.get(&client).map_or(0, |leases| leases.count);
         if self.count >= self.count_max || client_count >= self.share_count_max() {
-            // Expired ones may still be counted.
+            let session = self.refuse_share(client);
+            // Those that have ended may still be counted.
             self.sweep(now);
-            return Err(Refusal::Share);
+            return Err(Refusal::Share(session));
         }
         self.count += 1;
-        *self.clients.entry(client).or_default() += 1;
-        let new = Holder { client, count: 0, dropped_until: LeaseNo(0) };
+        self.refused_count = 0;
+        self.clients.insert(client, ClientLeases { count: client_count + 1, refused_count: 0 });
+        let new = Holder { client, count: 0, until, dropped_until: LeaseNo(0) };
         self.holders.entry(session).or_insert(new).count += 1;
         let index = self.part_index(&key);
         match self.parts[index].get_mut(&key) {
@@ -234,6 +293,23 @@ impl Table {
             }
         }
         Ok(())
+    }
+
+    /// A client is refused a grant. Returns the session from which everything is to be recalled, once
+    /// the whole table was swept in vain: the largest of all, or of the client if it has too many.
+    fn refuse_share(&mut self, client: ClientUuid) -> Option<SessionId> {
+        let is_full = self.count >= self.count_max;
+        let own = self.clients.get_mut(&client).map(|leases| &mut leases.refused_count);
+        let refused_count =
+            if is_full { &mut self.refused_count } else { own.unwrap_or(&mut self.refused_count) };
+        *refused_count += 1;
+        if *refused_count < REFUSALS_PER_RECALL {
+            return None;
+        }
+        *refused_count = 0;
+        let holders = self.holders.iter();
+        let held = holders.filter(|(_, holder)| is_full || holder.client == client);
+        held.max_by_key(|(session, holder)| (holder.count, **session)).map(|(session, _)| *session)
     }
 
     /// Removes what has ended from the next part.
@@ -263,14 +339,15 @@ impl Table {
 
 /// Whether a lease has neither expired nor been dropped.
 fn is_live(lease: &Lease, holder: Option<&Holder>, now: Mono) -> bool {
-    let dropped_until = holder.map_or(LeaseNo(u64::MAX), |holder| holder.dropped_until);
-    lease.until > now && lease.lease_no > dropped_until
+    holder.is_some_and(|holder| {
+        holder.until.min(lease.ends_at) > now && lease.lease_no > holder.dropped_until
+    })
 }
 
 /// A lease of a session has ended.
 fn uncount(
     holders: &mut HashMap<SessionId, Holder, Seed>,
-    clients: &mut HashMap<ClientUuid, usize, Seed>,
+    clients: &mut HashMap<ClientUuid, ClientLeases, Seed>,
     session: SessionId,
 ) {
     let Some(holder) = holders.get_mut(&session) else { return };
@@ -279,9 +356,9 @@ fn uncount(
     if is_last {
         holders.remove(&session);
     }
-    if let Some(count) = clients.get_mut(&client) {
-        *count -= 1;
-        if *count == 0 {
+    if let Some(leases) = clients.get_mut(&client) {
+        leases.count -= 1;
+        if leases.count == 0 {
             clients.remove(&client);
         }
     }

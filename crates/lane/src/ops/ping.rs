@@ -12,6 +12,7 @@ pub(crate) fn execute(
     received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
     no_body(turn, received)?;
+    lane.leases.count_ping();
     lane.answer_committed(turn, received);
     Ok(())
 }

@@ -209,6 +209,13 @@ impl Holder {
         self.peer.xid = xid;
     }
 
+    fn ping(&mut self, server: &mut TestServer) {
+        let head = self.peer.head(Op::Ping, InodeNo::ROOT.shard(), 0);
+        self.peer.send(server, &head, &[], None);
+        server.run();
+        self.reply(server);
+    }
+
     fn lookup(&mut self, server: &mut TestServer, text: &str) -> Granted {
         let lookup = Lookup { caller: ROOT, parent: InodeNo::ROOT, name: name(text) };
         self.ask(server, Op::Lookup, 0, &lookup)

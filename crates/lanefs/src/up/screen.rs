@@ -287,6 +287,7 @@ fn leases(lanes: &[Stats]) -> LeaseCounts {
         expired_count: sum(|leases| leases.expired_count),
         refused_hot_count: sum(|leases| leases.refused_hot_count),
         refused_share_count: sum(|leases| leases.refused_share_count),
+        ping_count: sum(|leases| leases.ping_count),
         wait_count: sum(|leases| leases.wait_count),
     }
 }

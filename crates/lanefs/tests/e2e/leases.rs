@@ -371,11 +371,20 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    /// Requests without those of this client, and bytes read.
+    /// The Pings of all clients.
+    pub(crate) fn ping_count(&mut self) -> u64 {
+        let lanes = self.volume.stats().unwrap();
+        self.own_count += u64::try_from(lanes.len()).unwrap();
+        lanes.iter().map(|lane| lane.leases.ping_count).sum()
+    }
+
+    /// Requests without those of this client and without Pings, and bytes read.
     pub(crate) fn now(&mut self) -> (u64, u64) {
         let lanes = self.volume.stats().unwrap();
         let sum = |field: fn(&library::Stats) -> u64| lanes.iter().map(field).sum::<u64>();
-        let found = (sum(|lane| lane.request_count) - self.own_count, sum(|lane| lane.read_bytes));
+        let pings = sum(|lane| lane.leases.ping_count);
+        let request_count = sum(|lane| lane.request_count) - pings - self.own_count;
+        let found = (request_count, sum(|lane| lane.read_bytes));
         self.own_count += u64::try_from(lanes.len()).unwrap();
         found
     }

@@ -231,3 +231,29 @@ fn an_open_of_a_cached_file_costs_no_request() {
     drop(counting);
     mount.stop();
 }
+
+/// A term lasts for three Pings.
+const PINGS_PER_TERM: u64 = 3;
+
+#[test]
+fn what_a_mount_has_cached_is_still_cached_after_several_terms_of_rest() {
+    let Some(fixture) = Fixture::new("kept_terms") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "2s"]);
+    let options = [&LEASES[..], &["--lanes", "1"]].concat();
+    let mount = fixture.mount(&server.address, "a", &options);
+    let path = mount.dir.join("f");
+    fs::write(&path, "contents").unwrap();
+    let mut counting = Counting { volume: connect(&fixture, &server.address), own_count: 0 };
+    // The first looks settle the size. A machine that is too busy for a Ping lets a term end.
+    until("nothing is asked for after three terms", || {
+        let ping_count = counting.ping_count();
+        until("terms pass", || counting.ping_count() >= ping_count + 3 * PINGS_PER_TERM);
+        let before = counting.now().0;
+        assert_eq!(fs::metadata(&path).unwrap().len(), 8);
+        assert!(!mount.dir.join("absent").exists());
+        assert_eq!(fs::read(&path).unwrap(), b"contents");
+        counting.now().0 == before
+    });
+    drop(counting);
+    mount.stop();
+}

@@ -188,3 +188,86 @@ fn two_holders_of_a_key_that_change_it_wait_for_both_leases_to_expire() {
         assert!(holders.iter_mut().all(|holder| holder.has_reply(&mut server)), "{is_first}");
     }
 }
+
+#[test]
+fn each_request_renews_the_term_of_all_that_its_session_holds() {
+    let mut server = started(11);
+    let (mut first, mut second, file) = two(&mut server);
+    assert_eq!(first.getattr(&mut server, file).granted(), lease_flag::ATTRIBUTES);
+    for _ in 0..3 {
+        server.pass_ms(9_000);
+        first.ping(&mut server);
+    }
+    second.send(&mut server, Op::Setattr, 1, &chmod(file, 0o700));
+    server.pass_ms(9_990);
+    assert!(!second.has_reply(&mut server), "it was granted 37 s ago");
+    assert_eq!(first.recalled(&mut server), BTreeSet::from([Key::Attributes(file)]));
+    server.pass_ms(20);
+    assert!(second.has_reply(&mut server));
+    assert_eq!(server.counters(0).leases.ping_count, 3);
+}
+
+#[test]
+fn what_is_recalled_ends_within_a_term_although_its_holder_goes_on_to_send_requests() {
+    let mut server = started(12);
+    let (mut first, mut second, _) = waiting(&mut server);
+    first.lookup(&mut server, "f");
+    server.pass_ms(9_000);
+    first.ping(&mut server);
+    server.pass_ms(990);
+    assert!(!second.has_reply(&mut server));
+    server.pass_ms(20);
+    assert!(second.has_reply(&mut server));
+    // Its other leases go on.
+    let unlink = wire::Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name("f") };
+    second.replies.clear();
+    second.send(&mut server, Op::Unlink, 2, &unlink);
+    assert!(!second.has_reply(&mut server), "the name was not recalled before");
+}
+
+#[test]
+fn a_recall_of_a_holder_that_was_silent_for_a_while_waits_for_the_rest_of_its_term() {
+    let mut server = started(13);
+    let (mut first, mut second, file) = two(&mut server);
+    first.getattr(&mut server, file);
+    server.pass_ms(6_000);
+    second.send(&mut server, Op::Setattr, 1, &chmod(file, 0o700));
+    server.pass_ms(3_990);
+    assert!(!second.has_reply(&mut server));
+    server.pass_ms(20);
+    assert!(second.has_reply(&mut server));
+    assert_eq!(server.counters(0).leases.expired_count, 1);
+}
+
+#[test]
+fn a_holder_that_is_heard_of_while_its_recall_waits_is_waited_for_longer() {
+    let mut server = started(14);
+    let (mut first, mut second, file) = two(&mut server);
+    first.getattr(&mut server, file);
+    server.pass_ms(6_000);
+    second.send(&mut server, Op::Setattr, 1, &chmod(file, 0o700));
+    server.run();
+    server.pass_ms(3_000);
+    // It may have been sent when the recall was on its way.
+    first.ping(&mut server);
+    server.pass_ms(6_980);
+    assert!(!second.has_reply(&mut server));
+    server.pass_ms(40);
+    assert!(second.has_reply(&mut server), "a term after the recall");
+}
+
+#[test]
+fn what_has_ended_with_a_term_does_not_come_back_with_the_next_request() {
+    let mut server = started(15);
+    let (mut first, mut second, file) = two(&mut server);
+    first.getattr(&mut server, file);
+    server.pass_ms(10_001);
+    first.ping(&mut server);
+    first.lookup(&mut server, "absent");
+    second.send(&mut server, Op::Setattr, 1, &chmod(file, 0o700));
+    assert!(second.has_reply(&mut server), "the term was over");
+    assert_eq!(first.recalled(&mut server), BTreeSet::new());
+    second.replies.clear();
+    second.send(&mut server, Op::Create, 2, &create("absent"));
+    assert!(!second.has_reply(&mut server), "the next one is not");
+}

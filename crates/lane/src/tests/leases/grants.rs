@@ -213,18 +213,63 @@ fn a_key_that_is_recalled_again_and_again_gets_hot_and_cools_down() {
     assert_eq!(turns(&mut server, 5), lease_flag::ATTRIBUTES);
 }
 
-#[test]
-fn a_client_above_its_share_is_granted_nothing_until_its_leases_expire() {
-    let mut server = TestServer::new(5);
+/// A server that has few leases to grant.
+fn full(seed: u64) -> TestServer {
+    let mut server = TestServer::new(seed);
     server.limits.lease_count_max = 8;
     server.limits.spread_depth = 0;
     server.start(1);
     server.run();
+    server
+}
+
+fn granted(server: &mut TestServer, holder: &mut Holder, number: usize) -> bool {
+    holder.lookup(server, &std::format!("absent {number}")).granted() != 0
+}
+
+/// Others are refused while the leases last: how often until everything is recalled from a holder.
+fn refusals(server: &mut TestServer, asking: &mut Holder, holder: Option<&mut Holder>) -> usize {
+    let mut count = 0;
+    let mut holder = holder;
+    loop {
+        assert!(!granted(server, asking, 1_000 + count), "after {count}");
+        count += 1;
+        let of = holder.as_deref_mut().unwrap_or(asking);
+        if of.recalled(server).contains(&Key::All) {
+            return count;
+        }
+    }
+}
+
+#[test]
+fn from_a_client_with_too_many_leases_everything_is_recalled() {
+    let mut server = full(7);
     let mut holder = Holder::new(&mut server, 1);
-    let granted = |server: &mut TestServer, holder: &mut Holder, number: usize| {
-        let text = std::format!("absent {number}");
-        holder.lookup(server, &text).granted() != 0
-    };
+    assert!((0..8).all(|number| granted(&mut server, &mut holder, number)));
+    assert_eq!(refusals(&mut server, &mut holder, None), 256, "the whole table was swept in vain");
+    holder.ack(&mut server);
+    let tries = (0..600).position(|number| granted(&mut server, &mut holder, 2_000 + number));
+    assert!(tries.is_some_and(|tries| tries <= 256), "{tries:?}");
+}
+
+#[test]
+fn of_all_clients_the_one_with_the_most_leases_makes_space_for_another() {
+    let mut server = full(8);
+    let (mut large, mut small) = (Holder::new(&mut server, 1), Holder::new(&mut server, 2));
+    assert!((0..5).all(|number| granted(&mut server, &mut large, number)));
+    assert!((5..8).all(|number| granted(&mut server, &mut small, number)));
+    let mut third = Holder::new(&mut server, 3);
+    assert!(refusals(&mut server, &mut third, Some(&mut large)) <= 256);
+    assert!(small.recalled(&mut server).is_empty());
+    large.ack(&mut server);
+    let tries = (0..600).position(|number| granted(&mut server, &mut third, 2_000 + number));
+    assert!(tries.is_some_and(|tries| tries <= 256), "{tries:?}");
+}
+
+#[test]
+fn a_client_above_its_share_is_granted_nothing_until_its_leases_expire() {
+    let mut server = full(5);
+    let mut holder = Holder::new(&mut server, 1);
     assert!((0..8).all(|number| granted(&mut server, &mut holder, number)));
     assert!(!granted(&mut server, &mut holder, 8));
     assert!(granted(&mut server, &mut holder, 7), "what it has is prolonged");

@@ -290,6 +290,7 @@ impl World {
         for reply in core::mem::take(&mut client.holder.replies) {
             let Some(asked) = client.asked.take() else { panic!("a reply to nothing") };
             assert_eq!(reply.head.xid.0, asked.xid);
+            client.renew(&asked, now);
             client.take_reply(&asked, &reply, now);
         }
     }
@@ -361,6 +362,14 @@ impl World {
 }
 
 impl Client {
+    /// A reply renews what has not ended.
+    fn renew(&mut self, asked: &Asked, now: Mono) {
+        let until = self.holder.sent_at[&asked.xid].after_ms(9_000);
+        let cached = self.cache.values_mut().map(|cached| &mut cached.until);
+        let names = self.all_names.values_mut().map(|all| &mut all.until);
+        cached.chain(names).filter(|ends| now < **ends).for_each(|ends| *ends = until.max(*ends));
+    }
+
     /// Caches what a reply grants.
     fn take_reply(&mut self, asked: &Asked, reply: &Granted, now: Mono) {
         let is_ok = reply.head.status == Status::Ok;
