@@ -118,6 +118,10 @@ fn suites_and_kills(long: bool, roll: u64) -> Result<Vec<Step>> {
         sim.args(["--seconds", "60"]);
     }
     steps.push(Step::new("crash", crash).after(&["build", "build tests"]));
+    if long {
+        let crash = chore(["crash", "--built", "--short", "--no-leases"])?;
+        steps.push(Step::new("crash without leases", crash).after(&["build", "build tests"]));
+    }
     let seconds = if long { "600" } else { "60" };
     let hostile = chore(["hostile", "--only-sessions", "--seconds", seconds])?;
     let simulator = tests::of_simulator(roll, long);

@@ -29,6 +29,9 @@ pub(crate) struct Crash {
     /// Test a build without optimization, which takes less time to build
     #[arg(long)]
     debug: bool,
+    /// On mounts that cache nothing
+    #[arg(long)]
+    no_leases: bool,
     /// Build nothing: use the crash tests and the release build that exist
     #[arg(long, conflicts_with = "debug")]
     built: bool,
@@ -54,6 +57,7 @@ fn command(args: &Crash, tests: &Path, shipped: &Path) -> Command {
         command.arg("list");
         return command;
     }
+    command.env("LANEFS_LEASES", if args.no_leases { "off" } else { "on" });
     command.arg("run").arg("--lanefs").arg(shipped.join("lanefs"));
     command.arg("--place").arg(target_dir().join("tmp").join("crash"));
     if args.short {

@@ -15,6 +15,6 @@ pub(crate) enum Leases {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LeasesArg {
     /// Whether the kernel caches what it reads; nothing is stale either way
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Leases::Off, env = "LANEFS_LEASES")]
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Leases::On, env = "LANEFS_LEASES")]
     pub(crate) leases: Leases,
 }

@@ -117,7 +117,9 @@ pub(crate) fn left_to_long(roll: u64) -> Vec<String> {
         )),
         line("10,000 random trials of each kind on mounts that cache, and 3,000 of each race"),
         line("end-to-end tests with server and mount on epoll"),
-        line("the long form of crash: 100 kills, 40 power cuts, every step"),
+        line(
+            "the long form of crash: 100 kills, 40 power cuts, every step; the short one without leases",
+        ),
         line("nine of ten minutes of the simulator's fresh seeds"),
         line("nine of ten minutes of sessions that say anything"),
         line("15,000 of 20,000 entries of the tree that is unpacked over two kills"),
