@@ -7,6 +7,12 @@
 pub(crate) const OP_WRITE: u32 = 16;
 /// `FUSE_FORGET`.
 pub(crate) const OP_FORGET: u32 = 2;
+/// `FUSE_FLUSH`.
+pub(crate) const OP_FLUSH: u32 = 25;
+/// `FUSE_RELEASE`.
+pub(crate) const OP_RELEASE: u32 = 18;
+/// `FUSE_RELEASEDIR`.
+pub(crate) const OP_RELEASEDIR: u32 = 29;
 /// `FUSE_INIT`.
 pub(crate) const OP_INIT: u32 = 26;
 /// `FUSE_INTERRUPT`.
@@ -62,6 +68,11 @@ impl InHeader {
     /// Whether the kernel wants no answer.
     pub(crate) const fn is_unanswered(self) -> bool {
         matches!(self.opcode, OP_FORGET | OP_BATCH_FORGET | OP_INTERRUPT)
+    }
+
+    /// Whether a caller waits for the reply.
+    pub(crate) const fn is_awaited(self) -> bool {
+        !self.is_unanswered() && !matches!(self.opcode, OP_RELEASE | OP_RELEASEDIR)
     }
 }
 

@@ -1,12 +1,14 @@
 //! FUSE over `/dev/fuse`: the driver reads a request when there is one, and writes a small reply with
-//! the turn's other operations; writev(2) a large one at once.
+//! the turn's other operations; writev(2) a large one at once. A lone FLUSH is replied to at once too:
+//! a close goes on with a RELEASE, which then comes with what its process asks next.
 //!
 //! The kernel wakes one lane for a request: each waits exclusively. A lane that has no buffer for a
 //! request does not wait for one, so that another lane gets it. Invariant: a request's slot retains
 //! the buffer of its WRITE data until the reply.
 
 use crate::abi::{
-    IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_INIT, OP_WRITE, WRITE_IN_BYTES, out_header,
+    IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_FLUSH, OP_INIT, OP_WRITE, WRITE_IN_BYTES,
+    out_header,
 };
 use crate::buffer::BUFFER_BYTES_MAX;
 use crate::driver::{Kind, Op, Token};
@@ -31,6 +33,7 @@ const COPIED_BYTES_MAX: usize = 8 * 1024;
 struct Slot {
     unique: u64,
     is_init: bool,
+    is_flush: bool,
     /// The data of a WRITE.
     buf: Option<BufId>,
 }
@@ -58,7 +61,8 @@ pub(crate) struct Classic {
 
 /// Whether a wake-up reads on after its first request. A read that finds nothing costs a system
 /// call; waiting again shows a further request too. So second reads become rare while they find
-/// nothing.
+/// nothing. After a request that no caller waits for, as the RELEASE of a close, the lane always reads
+/// on: its process goes on, and what it asks next belongs to the same turn.
 #[derive(Default)]
 struct SecondReads {
     /// Wake-ups without one, after the last that found nothing.
@@ -149,9 +153,9 @@ impl Classic {
         let mut request_count = 0;
         match (self.arrived.take(), self.buf) {
             (Some(Ok(request_bytes)), Some(buf)) => {
-                self.take(buf, request_bytes as usize, io);
+                let is_awaited = self.take(buf, request_bytes as usize, io);
                 request_count = 1;
-                if !self.more.may_try() {
+                if is_awaited && !self.more.may_try() {
                     return Life::On;
                 }
             }
@@ -183,14 +187,15 @@ impl Classic {
         Life::On
     }
 
-    fn take(&mut self, buf: BufId, request_bytes: usize, io: &mut IoContext) {
+    /// Passes a request to the core. Returns whether a caller waits for the reply.
+    fn take(&mut self, buf: BufId, request_bytes: usize, io: &mut IoContext) -> bool {
         let request = io.pool.bytes(buf, 0, request_bytes);
-        let Some(header) = InHeader::read(request) else { return };
+        let Some(header) = InHeader::read(request) else { return true };
         io.counters.kernel_request_count += 1;
         if header.is_unanswered() {
             let request = io.arena.put(request);
             io.events.push(Event::Kernel(KernelEvent::Request { slot: None, request, bulk: None }));
-            return;
+            return false;
         }
         let args_bytes = IN_HEADER_BYTES + WRITE_IN_BYTES;
         let has_data = header.opcode == OP_WRITE && request_bytes > args_bytes;
@@ -205,6 +210,7 @@ impl Classic {
         let slot = u32_of(self.slots.insert(Slot {
             unique: header.unique,
             is_init: header.opcode == OP_INIT,
+            is_flush: header.opcode == OP_FLUSH,
             buf: retained,
         }));
         io.events.push(Event::Kernel(KernelEvent::Request {
@@ -212,17 +218,19 @@ impl Classic {
             request,
             bulk,
         }));
+        header.is_awaited()
     }
 
     /// Writes a reply.
     pub(crate) fn reply(&mut self, index: u32, answer: Answer, io: &mut IoContext) -> Replied {
         // A request is answered once.
-        let Slot { unique, is_init, buf } = self.slots.remove(index as usize);
+        let Slot { unique, is_init, is_flush, buf } = self.slots.remove(index as usize);
         let ok = answer.status == Status::Ok;
         let payload = if ok { io.arena.get(answer.payload) } else { &[] };
         let data = answer.bulk.filter(|_| ok).map_or(&[][..], |bulk| io.bulk_bytes(bulk));
         let header = out_header(unique, answer.status, u32_of(payload.len() + data.len()));
-        if !is_init && payload.len() + data.len() <= COPIED_BYTES_MAX {
+        let is_at_once = is_init || (is_flush && self.slots.is_empty());
+        if !is_at_once && payload.len() + data.len() <= COPIED_BYTES_MAX {
             let mut reply = self.spare.pop().unwrap_or_default();
             reply.clear();
             [&header, payload, data].into_iter().for_each(|piece| reply.extend_from_slice(piece));
