@@ -179,7 +179,7 @@ impl Simulation {
             self.log_line(|| format!("the disk lied, lost: {}", crate::tap::describe(&batch)));
             self.tap.on_lost(&batch);
             if lies {
-                self.lying_disk.on_lost(self.server.boot_id, &batch);
+                self.lying_disk.on_lost((self.server.boot_id, self.now_ns), &batch);
             }
         }
     }

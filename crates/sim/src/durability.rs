@@ -2,7 +2,7 @@
 //!
 //! An acknowledged call is certain if its client is alive to replay it, if the server replies only
 //! when the change is durable, or if a sync completed after it. A client that the server continued
-//! without may have lost acknowledged calls.
+//! without may have lost acknowledged calls, and so may every client if the disk lied.
 
 use crate::bytes::TimedChange;
 use crate::due::ClientLaneId;
@@ -17,7 +17,7 @@ const PATIENCE_NS: u64 = 5_000_000_000;
 impl Simulation {
     /// Whether the effect of the call must survive every crash.
     pub(crate) fn is_certain(&self, call: &CallRecord) -> bool {
-        if call.result().is_none() {
+        if call.result().is_none() || self.lying_disk.may_have_lost(call.client, call.began_ns) {
             return false;
         }
         let mount = &self.mounts[call.client];

@@ -17,6 +17,8 @@ pub(crate) struct LyingDisk {
     lost: BTreeMap<(ShardId, Transno), SessionId>,
     /// The boot that lost the last of them.
     lost_in: u64,
+    /// When the last of them were lost.
+    lost_ns: u64,
     client_lanes: BTreeMap<SessionId, ClientLaneId>,
     /// What a session has received, and up to which transaction it was reported durable.
     received: BTreeMap<(SessionId, ShardId), BTreeSet<Transno>>,
@@ -34,8 +36,16 @@ impl LyingDisk {
         self.lost_in > 0
     }
 
-    pub(crate) fn on_lost(&mut self, boot_id: u64, batch: &[u8]) {
+    /// Whether the effect of a call of a client may be lost: it began before a loss, or its client
+    /// stopped, and may replay nothing.
+    pub(crate) fn may_have_lost(&self, client: usize, began_ns: u64) -> bool {
+        self.is_any()
+            && (began_ns <= self.lost_ns || self.stopped.iter().any(|(of, _)| *of == client))
+    }
+
+    pub(crate) fn on_lost(&mut self, (boot_id, now_ns): (u64, u64), batch: &[u8]) {
         self.lost_in = boot_id;
+        self.lost_ns = now_ns;
         for record in test_runtime::records(batch) {
             if let disk::Origin::Session { session, .. } = record.origin {
                 self.lost.insert((record.shard, record.transno), session);
@@ -157,5 +167,30 @@ impl Simulation {
             mount.alive && !anew && !self.lying_disk.alarmed.contains(*client_lane)
         };
         lanes.find(silent).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LyingDisk;
+
+    #[test]
+    fn what_began_before_a_loss_may_be_lost() {
+        let mut disk = LyingDisk::default();
+        assert!(!disk.may_have_lost(0, 0));
+        disk.on_lost((1, 10), &[]);
+        assert!(disk.may_have_lost(0, 9));
+        assert!(!disk.may_have_lost(0, 11));
+        disk.on_lost((2, 20), &[]);
+        assert!(disk.may_have_lost(0, 11));
+    }
+
+    #[test]
+    fn what_a_stopped_client_did_may_be_lost() {
+        let mut disk = LyingDisk::default();
+        disk.on_lost((1, 10), &[]);
+        disk.stop((0, 2));
+        assert!(disk.may_have_lost(0, 11));
+        assert!(!disk.may_have_lost(1, 11));
     }
 }
