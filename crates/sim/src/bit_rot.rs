@@ -100,14 +100,13 @@ impl Simulation {
         let mut operations =
             self.server.lanes.iter().flat_map(|sim_lane| sim_lane.operations.values());
         let is_used = operations.any(|operation| match operation {
+            // What compares or reads several stripes goes on when it is done with all of them.
             Operation::Read { object: other, only_cached: false, .. }
-            | Operation::Sums { object: other, .. }
-            | Operation::Patch { object: other, .. }
+            | Operation::ReadList { object: other, only_cached: false, .. }
+            | Operation::Sums { object: other, .. } => other.inode == object.inode,
+            Operation::Patch { object: other, .. }
             | Operation::Sync { object: other, .. }
             | Operation::Remove { object: other, .. } => *other == object,
-            Operation::ReadList { object: other, only_cached: false, .. } => {
-                other.inode == object.inode
-            }
             Operation::Read { only_cached: true, .. }
             | Operation::ReadList { only_cached: true, .. }
             | Operation::Log { .. }
