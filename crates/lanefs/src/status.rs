@@ -3,7 +3,7 @@
 
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Found, Kind, text_of};
-use crate::{address, args, export, mounts, out, terms};
+use crate::{address, args, export, mounts, out, terms, up};
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -69,14 +69,13 @@ impl LeaseCounts {
         let Some(address) = entry.address.as_ref().filter(|_| is_asked) else { return Ok(None) };
         let listens = address::loopback_if_unspecified(address.parse()?);
         let server = args::Server { server: listens.to_string(), login: args.login.clone() };
-        let lanes = export::connect(&server)?.0.stats()?;
-        let sum = |of: fn(&library::Stats) -> u64| lanes.iter().map(of).sum();
+        let counts = up::leases(&export::connect(&server)?.0.stats()?);
         Ok(Some(Self {
-            held: sum(|lane| lane.leases.held_count),
-            granted: sum(|lane| lane.leases.granted_count),
-            recalled: sum(|lane| lane.leases.recalled_count),
-            expired: sum(|lane| lane.leases.expired_count),
-            refused_hot: sum(|lane| lane.leases.refused_hot_count),
+            held: counts.held_count,
+            granted: counts.granted_count,
+            recalled: counts.recalled_count,
+            expired: counts.expired_count,
+            refused_hot: counts.refused_hot_count,
         }))
     }
 

@@ -17,6 +17,7 @@ use anyhow::{Context as _, Result, bail};
 pub(crate) use plan::Plan;
 use ring::{DriverFound, DriverKind};
 use rustix::io::Errno;
+pub(crate) use screen::leases;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

@@ -69,7 +69,7 @@ impl Request {
 
 const _: () = assert!(size_of::<Request>() == Request::BYTES as usize, "it states its size");
 
-/// `struct statmount`, as far as it is read, and room for the rest of its fixed part.
+/// `struct statmount`, as far as it is read, and space for the rest of its fixed part.
 #[repr(C)]
 struct Stated {
     size: u32,

@@ -278,7 +278,8 @@ fn sum(lanes: &[Stats]) -> Stats {
     }
 }
 
-fn leases(lanes: &[Stats]) -> LeaseCounts {
+/// The lanes' counters of leases together.
+pub(crate) fn leases(lanes: &[Stats]) -> LeaseCounts {
     let sum = |field: fn(&LeaseCounts) -> u64| lanes.iter().map(|lane| field(&lane.leases)).sum();
     LeaseCounts {
         held_count: sum(|leases| leases.held_count),
