@@ -6,13 +6,13 @@
 use crate::{ConnectOptions, Error, secret};
 use client::{Answer, Call, CallId, Client, Refused};
 use futures::channel::oneshot;
-use interface::{Action, Bulk, Core, Event, Mono, Turn};
+use interface::{Action, Bulk, Core, Event, Mono, NetEvent, Turn};
 use ring::{Mailbox, Ring};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::{Attr, ClientUuid, Found, LaneId, Listing, RefusalReason, Status, Wire as _};
+use wire::{Attr, ClientUuid, Found, Header, LaneId, Listing, RefusalReason, Status, Wire as _};
 
 /// The most calls of one volume in flight.
 const CALL_COUNT_MAX: usize = 64;
@@ -58,10 +58,16 @@ struct Frontend {
     arrived: Vec<(CallId, Result<Answer, Status>, Vec<u8>)>,
     away_since: Option<Mono>,
     now: Mono,
+    /// The server's clock in its last reply.
+    server_time_ns: Option<u64>,
 }
 
 impl Core for Frontend {
     fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        if let Event::Net(NetEvent::Frame { frame, .. }) = &event {
+            let time_ns = Header::reply_time_ns(turn.arena.get(*frame));
+            self.server_time_ns = time_ns.or(self.server_time_ns);
+        }
         self.client.apply(turn, event);
     }
 
@@ -154,8 +160,13 @@ impl ClientLane {
         config.say = Box::new(|_, _| {});
         let ring = Ring::new(config).map_err(Error::Ring)?;
         let client = Client::new(client_config(options).map_err(Error::Ring)?);
-        let frontend =
-            Frontend { client, arrived: Vec::new(), away_since: None, now: Mono::default() };
+        let frontend = Frontend {
+            client,
+            arrived: Vec::new(),
+            away_since: None,
+            now: Mono::default(),
+            server_time_ns: None,
+        };
         Ok(Self {
             ring,
             frontend,
@@ -179,6 +190,11 @@ impl ClientLane {
     /// Whether the export is read-only.
     pub(crate) fn is_read_only(&self) -> bool {
         self.frontend.client.is_read_only()
+    }
+
+    /// The server's clock in its last reply, nanoseconds since 1970.
+    pub(crate) const fn server_time_ns(&self) -> Option<u64> {
+        self.frontend.server_time_ns
     }
 
     /// The export's root inode, once a Welcome was received.

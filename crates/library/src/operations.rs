@@ -33,6 +33,10 @@ macro_rules! operations {
 
             /// The server's map: its lanes and shards.
             map -> Option<Map>;
+
+            /// The server's clock when it executed the request of its last reply, nanoseconds
+            /// since 1970.
+            server_time_ns -> Option<u64>;
         } continued {
             /// The next entries of a directory, none at its end.
             ///
@@ -233,6 +237,12 @@ macro_rules! operations {
             /// # Errors
             /// `Io` when an answered change is lost.
             sync_server() -> ();
+
+            /// The smallest request and its reply, to measure a round trip.
+            ///
+            /// # Errors
+            /// None of its own.
+            ping() -> ();
 
             /// Space and inodes.
             ///

@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use wire::{InodeNo, LaneId, Map, Status};
+use wire::{InodeNo, Map, Status};
 
 mod exports;
 mod lists;
@@ -64,7 +64,7 @@ impl Session {
 
     /// Connects, with mutual proof of the secret, and waits for the Welcome.
     pub(crate) async fn connect(&self) -> Result<(), Error> {
-        self.call("ping", Path::new("/"), &Call::Ping(LaneId(0))).await.map(drop)
+        self.ping().await
     }
 
     /// Runs an operation to its end, on this thread.
@@ -192,6 +192,10 @@ impl Session {
 
     pub(crate) fn is_read_only(&self) -> bool {
         self.lane.borrow().is_read_only()
+    }
+
+    pub(crate) fn server_time_ns(&self) -> Option<u64> {
+        self.lane.borrow().server_time_ns()
     }
 
     /// The export's root inode.

@@ -60,6 +60,8 @@ const VERSION: u8 = 13;
 const HEADER_CRC_OFFSET: usize = 16;
 const BULK_CRC_OFFSET: usize = 20;
 const FLAGS_OFFSET: usize = 30;
+const KIND_OFFSET: usize = 5;
+const OP_TIME_OFFSET: usize = 88;
 /// Most frames without their bulk are smaller.
 const SMALL_FRAME_BYTES: usize = 256;
 
@@ -441,6 +443,14 @@ impl Header {
         frame[HEADER_CRC_OFFSET..HEADER_CRC_OFFSET + 4].fill(0);
         let crc = crc32c(frame);
         frame[HEADER_CRC_OFFSET..HEADER_CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// [`Reply::op_time_ns`] of a frame, if it is a reply, without decoding the rest.
+    #[must_use]
+    pub fn reply_time_ns(frame: &[u8]) -> Option<u64> {
+        let time = frame.get(OP_TIME_OFFSET..HEADER_BYTES)?;
+        let is_reply = frame[KIND_OFFSET] == FrameKind::Reply as u8;
+        time.try_into().ok().filter(|_| is_reply).map(u64::from_le_bytes)
     }
 
     /// Verifies the checksum of a frame that came in plain text, without its bulk.

@@ -559,6 +559,10 @@ fn frames_decode_to_what_was_encoded() {
     let lengths = Lengths::peek(frames["frame request with bulk"].first_chunk().unwrap()).unwrap();
     assert_eq!((lengths.bulk_bytes, lengths.bulk_crc32c), (9, Some(0xe306_9283)));
     assert_eq!(Header::decode(&frames["frame reply"]).unwrap().0, Header::Reply(reply_head()));
+    let time_ns = |what: &str| Header::reply_time_ns(&frames[what]);
+    assert_eq!(time_ns("frame reply"), Some(reply_head().op_time_ns));
+    assert_eq!((time_ns("frame request"), time_ns("frame hello")), (None, None));
+    assert_eq!(Header::reply_time_ns(&frames["frame reply"][..HEADER_BYTES - 1]), None);
     let hello = Header::decode(&frames["frame hello"]).unwrap();
     assert_eq!(hello.0, Header::Handshake(FrameKind::Hello));
     assert_eq!(Hello::decode_all(hello.1).unwrap().to_bytes(), hello.1);

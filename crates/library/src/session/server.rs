@@ -12,6 +12,11 @@ impl Session {
         self.call("sync", Path::new("/"), &Call::SyncShards).await.map(drop)
     }
 
+    /// The smallest request, to a lane of the server and back.
+    pub(crate) async fn ping(&self) -> Result<(), Error> {
+        self.call("ping", Path::new("/"), &Call::Ping(LaneId(0))).await.map(drop)
+    }
+
     /// Space and inodes.
     pub(crate) async fn statfs(&self) -> Result<Space, Error> {
         let root = Path::new("/");
