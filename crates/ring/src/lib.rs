@@ -60,6 +60,7 @@ mod send;
 mod socket;
 mod spin;
 mod sums;
+mod time_sync;
 mod turn;
 mod usage;
 
@@ -81,4 +82,5 @@ pub use mount_tool::mount_tool_obstacle;
 pub use pin::{core_count, pin_to_core, raise_fd_limit, usable_cores};
 pub use sealing::{ClientSeals, Sealing, ServerSeals};
 pub use socket::{tune_listener, tune_socket};
+pub use time_sync::is_clock_synchronised;
 pub use turn::Ring;
