@@ -6,6 +6,7 @@
 //! read them; without a writable directory everything else works. Invariant: a file without a lock belongs
 //! to an ended process and is ignored.
 
+use crate::args;
 use crate::terms::TermRun;
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{FlockOperation, flock};
@@ -16,6 +17,7 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use tracing::debug;
 
 /// Which command it is.
@@ -72,6 +74,8 @@ pub(crate) struct Entry {
     pub(crate) leases: Option<String>,
     /// Where it logs, if that is a file.
     pub(crate) log: Option<String>,
+    /// Its build; processes before 0.1.0 do not say it.
+    pub(crate) version: Option<String>,
 }
 
 impl Entry {
@@ -92,6 +96,7 @@ impl Entry {
             terms: None,
             leases: None,
             log: None,
+            version: Some(args::VERSION.to_owned()),
         }
     }
 
@@ -145,11 +150,11 @@ impl Drop for Running {
     }
 }
 
-/// Where the files of the calling user lie; made if missing.
-fn folder() -> Result<PathBuf> {
+/// Where the files of the calling user lie, if anything was ever started.
+fn place() -> PathBuf {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let user_id = geteuid();
-    let folder = if let Some(folder) = named("LANEFS_RUN_DIR") {
+    if let Some(folder) = named("LANEFS_RUN_DIR") {
         PathBuf::from(folder)
     } else if let Some(folders) = named("RUNTIME_DIRECTORY") {
         std::env::split_paths(&folders).next().unwrap_or_default()
@@ -159,12 +164,16 @@ fn folder() -> Result<PathBuf> {
         Path::new(&folder).join("lanefs")
     } else {
         PathBuf::from(format!("/tmp/lanefs-{}", user_id.as_raw()))
-    };
+    }
+}
+
+/// The same folder, made if missing.
+fn folder() -> Result<PathBuf> {
+    let (folder, user_id) = (place(), geteuid());
     let mode = if user_id.is_root() { 0o755 } else { 0o700 };
     let made = DirBuilder::new().recursive(true).mode(mode).create(&folder);
     made.with_context(|| format!("cannot make {}", folder.display()))?;
-    let metadata = std::fs::symlink_metadata(&folder)?;
-    if !metadata.is_dir() || metadata.uid() != user_id.as_raw() || metadata.mode() & 0o022 != 0 {
+    if !is_private(&folder) {
         bail!("{} is not this user's alone", folder.display());
     }
     Ok(folder)
@@ -203,10 +212,56 @@ pub(crate) fn all() -> Result<Vec<Found>> {
     Ok(found)
 }
 
+/// A file, whether or not its process lives.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) entry: Entry,
+    /// It ended without removing its file: it was killed, or it crashed.
+    pub(crate) is_dead: bool,
+    /// The user id that the file belongs to.
+    pub(crate) owner_id: u32,
+    /// When the process last changed what it says.
+    pub(crate) changed: SystemTime,
+}
+
+/// What all files say. Nothing is made or removed.
+pub(crate) fn registered() -> Vec<Registered> {
+    let folder = place();
+    if !is_private(&folder) {
+        return Vec::new();
+    }
+    let below = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let folders = below.map(|below| below.path()).filter(|below| below.is_dir());
+    let paths = [folder].into_iter().chain(folders).flat_map(|folder| paths_in(&folder));
+    let mut all: Vec<Registered> = paths.filter_map(|path| look(&path)).collect();
+    all.sort_by_key(|it| (it.entry.kind, it.entry.pid));
+    all
+}
+
+fn look(path: &Path) -> Option<Registered> {
+    let file = File::open(path).ok()?;
+    let is_dead = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+    let metadata = file.metadata().ok()?;
+    let (owner_id, changed) = (metadata.uid(), metadata.modified().ok()?);
+    Some(Registered { entry: serde_json::from_reader(&file).ok()?, is_dead, owner_id, changed })
+}
+
+/// Whether it is a folder that nobody but this user writes.
+fn is_private(folder: &Path) -> bool {
+    let found = std::fs::symlink_metadata(folder);
+    found.is_ok_and(|found| {
+        found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0
+    })
+}
+
+fn paths_in(folder: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = files.map(|file| file.path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
+}
+
 fn in_folder(folder: &Path) -> Vec<Found> {
-    let Ok(files) = std::fs::read_dir(folder) else { return Vec::new() };
-    let paths = files.flatten().map(|file| file.path());
-    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let paths = paths_in(folder).into_iter();
     paths.filter_map(|path| read(&path).map(|entry| Found { entry, path })).collect()
 }
 
@@ -260,7 +315,10 @@ mod tests {
         let (path, next) = write(folder.path(), &changed).unwrap();
         drop(lock);
         assert_eq!(in_folder(folder.path()).pop().unwrap().entry, changed);
+        assert!(!look(&path).unwrap().is_dead);
         drop(next);
+        let dead = look(&path).unwrap();
+        assert!(dead.is_dead && dead.entry == changed && path.exists(), "looking removes nothing");
         assert!(in_folder(folder.path()).is_empty());
         assert!(!path.exists(), "it was taken away");
     }
