@@ -7,6 +7,7 @@ mod bench;
 mod cert;
 mod certificates;
 mod check;
+mod doctor;
 mod driver;
 mod engine;
 mod export;
@@ -35,6 +36,7 @@ pub(crate) use bench::{
 pub(crate) use cert::{Cert, CertCa, CertClient, CertCommand, CertServer, Validity};
 pub(crate) use certificates::{CertArg, texts as certificate_texts};
 pub(crate) use check::{Backup, Check, Dump, Restore};
+pub(crate) use doctor::Doctor;
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
 pub(crate) use engine::{Direct, Io};
 pub(crate) use export::{
@@ -116,6 +118,8 @@ pub(crate) enum Command {
     Down(Down),
     /// List the running servers and mounts of this machine
     Status(Status),
+    /// Look at what lanefs needs of this machine, of stores and of servers, and name remedies
+    Doctor(Doctor),
     /// List directories of a server, without a mount
     Ls(Ls),
     /// Print files of a server, without a mount

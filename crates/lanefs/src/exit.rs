@@ -1,6 +1,7 @@
 //! Exit codes: every outcome that a script may distinguish has its own code.
 //!
-//! Invariant: the numbers here are the ones `--help` prints ([`crate::args::EXIT_CODES`]), and `check`'s own those of its help.
+//! Invariant: the numbers here are the ones `--help` prints ([`crate::args::EXIT_CODES`]), and those of `check` and `doctor` alone
+//! are in their help.
 
 use library::{Error, Refused};
 
@@ -24,6 +25,10 @@ pub(crate) enum Code {
     Mendable = 7,
     /// `check` found damage that needs manual repair; `backup` and `restore` found damaged contents.
     Damaged = 8,
+    /// The worst finding of `doctor` is a warning.
+    Warnings = 9,
+    /// The worst finding of `doctor` is an error.
+    Errors = 10,
 }
 
 impl Code {
@@ -38,6 +43,8 @@ impl Code {
             6 => Self::Repaired,
             7 => Self::Mendable,
             8 => Self::Damaged,
+            9 => Self::Warnings,
+            10 => Self::Errors,
             _ => return None,
         })
     }

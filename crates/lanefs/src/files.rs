@@ -114,7 +114,9 @@ impl Session {
                 | Code::CannotMount
                 | Code::Repaired
                 | Code::Mendable
-                | Code::Damaged => {
+                | Code::Damaged
+                | Code::Warnings
+                | Code::Errors => {
                     let why = self.why_denied(&error).unwrap_or_default();
                     self.report_error(&format!("{what}: {}{why}", reason(&error)));
                     Ok(None)

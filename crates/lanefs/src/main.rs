@@ -15,6 +15,7 @@ mod bench_versus;
 mod cert;
 mod check;
 mod config;
+mod doctor;
 mod down;
 mod driver;
 mod dump;
@@ -101,6 +102,7 @@ fn run(command: Command) -> Result<()> {
         Command::Umount(args) => umount::run(&args),
         Command::Down(args) => down::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Ls(args) => files::ls::run(&args),
         Command::Cat(args) => files::cat::run(&args),
         Command::Cp(args) => files::cp::run(&args),
@@ -140,6 +142,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Umount(_) => "umount",
         Command::Down(_) => "down",
         Command::Status(_) => "status",
+        Command::Doctor(_) => "doctor",
         Command::Ls(_) => "ls",
         Command::Cat(_) => "cat",
         Command::Cp(_) => "cp",

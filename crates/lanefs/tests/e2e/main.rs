@@ -16,6 +16,7 @@ mod cp_between_servers;
 mod crash;
 mod damage;
 mod directory_moves;
+mod doctor;
 mod drivers;
 mod dump;
 mod engines;
