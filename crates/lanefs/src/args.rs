@@ -28,6 +28,7 @@ mod seal;
 mod secret;
 pub(crate) mod units;
 mod versus;
+mod warm;
 
 pub(crate) use affinity::Affinity;
 pub(crate) use bench::{
@@ -60,6 +61,7 @@ pub(crate) use running::{Down, Status};
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
 pub(crate) use versus::BenchVersus;
+pub(crate) use warm::Warm;
 
 use crate::address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -120,6 +122,8 @@ pub(crate) enum Command {
     Status(Status),
     /// Look at what lanefs needs of this machine, of stores and of servers, and name remedies
     Doctor(Doctor),
+    /// Read what lies below a path of a mount into the mount's caches ahead
+    Warm(Warm),
     /// List directories of a server, without a mount
     Ls(Ls),
     /// Print files of a server, without a mount

@@ -48,6 +48,7 @@ mod status;
 mod terms;
 mod umount;
 mod up;
+mod warm;
 
 use anyhow::Result;
 use args::Command;
@@ -103,6 +104,7 @@ fn run(command: Command) -> Result<()> {
         Command::Down(args) => down::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Warm(args) => warm::run(&args),
         Command::Ls(args) => files::ls::run(&args),
         Command::Cat(args) => files::cat::run(&args),
         Command::Cp(args) => files::cp::run(&args),
@@ -143,6 +145,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Down(_) => "down",
         Command::Status(_) => "status",
         Command::Doctor(_) => "doctor",
+        Command::Warm(_) => "warm",
         Command::Ls(_) => "ls",
         Command::Cat(_) => "cat",
         Command::Cp(_) => "cp",

@@ -32,6 +32,12 @@ pub(crate) fn at(point: &Path) -> Result<Option<Mounted>> {
     Ok(table.into_iter().rfind(|mounted| mounted.point == point))
 }
 
+/// A mount of lanefs with this `MAJOR:MINOR`.
+pub(crate) fn of_device(number: &str) -> Result<Option<Mounted>> {
+    let table = ring::mount_table(None).context("cannot read /proc/self/mountinfo")?;
+    Ok(table.into_iter().find(|mounted| mounted.is_lanefs() && mounted.device == number))
+}
+
 /// A mount that this process serves. It may have been unmounted, and another one may be mounted in
 /// its place.
 #[derive(Debug)]

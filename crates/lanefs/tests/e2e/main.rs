@@ -90,4 +90,5 @@ mod two_mounts_programs;
 mod unprivileged;
 mod usage;
 mod version;
+mod warm;
 mod xattrs;
