@@ -14,6 +14,7 @@ mod certificate_identity;
 mod checksum;
 mod codec;
 mod contents;
+pub mod counters;
 mod credential;
 mod export;
 mod file_lock;
