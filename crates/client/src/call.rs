@@ -240,6 +240,8 @@ pub enum Call<'a> {
     Goodbye,
     /// [`Answer::Stats`] of this server lane.
     Stats(LaneId),
+    /// [`Answer::Counters`] of this server lane. Administrative.
+    Counters(LaneId),
     /// [`Answer::Done`] when this server lane has replied; lane 0 always exists.
     Ping(LaneId),
     /// [`Answer::Done`] when the definition is durable and every lane has it.
@@ -294,6 +296,7 @@ impl Call<'_> {
             | Self::SyncShards
             | Self::Goodbye
             | Self::Stats(_)
+            | Self::Counters(_)
             | Self::Ping(_)
             | Self::SetExport(_)
             | Self::Exports
@@ -363,6 +366,8 @@ pub enum Answer {
     LockFound(Option<LockRow>),
     /// An encoded [`wire::Stats`], valid: decode it with `Stats::decode_all`.
     Stats(Span),
+    /// An encoded [`wire::counters::Snapshot`], valid: decode it with `Snapshot::decode`.
+    Counters(Span),
     /// An encoded [`wire::Exports`], valid: decode it with `Exports::decode_all`.
     Exports(Span),
     /// Whether the lane's changes are frozen.

@@ -46,6 +46,10 @@ pub struct Config {
     pub host_id: [u8; 16],
     /// Its boot.
     pub host_boot_id: [u8; 16],
+    /// Its name, at most [`wire::LABEL_BYTES_MAX`] bytes; for people.
+    pub host_name: Vec<u8>,
+    /// What this client is used for, at most as long; may be empty.
+    pub job: Vec<u8>,
     /// The uuid of an ended mount that this one replaces; zeros if there is none.
     pub predecessor: ClientUuid,
     /// Random, different for every lane; nonces, first xids and pauses come from it.

@@ -51,6 +51,8 @@ impl Client {
             credential: secret.credential(),
             purpose: self.config.purpose,
             key_id: secret.key_id(&nonce),
+            host_name: Bytes(&self.config.host_name),
+            job: Bytes(&self.config.job),
         };
         link.proven = Some(secret);
         let hello = hello.to_bytes();

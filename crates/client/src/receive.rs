@@ -237,6 +237,7 @@ impl Client {
                 | Body::LockFound(_)
                 | Body::LockCancelled(_)
                 | Body::Stats(_)
+                | Body::Counters(_)
                 | Body::Exports(_)
                 | Body::Frozen(_)
                 | Body::Inspected(_),

@@ -315,6 +315,7 @@ impl MountLane {
                 | Answer::Renamed(_)
                 | Answer::LockFound(_)
                 | Answer::Stats(_)
+                | Answer::Counters(_)
                 | Answer::Exports(_)
                 | Answer::Frozen(_)
                 | Answer::Inspected(_),

@@ -187,7 +187,9 @@ pub struct Usage {
     /// Object reads and writes that this lane gave to a worker thread.
     pub object_offloaded_count: u64,
     /// Worker threads that were started for them.
-    pub object_thread_count: u64,
+    pub object_thread_count: u32,
+    /// Memory of the whole process, in kibibytes.
+    pub resident_kib: u32,
     /// Most object reads and writes of this lane in flight at a time, on any thread.
     pub object_in_flight_max: u32,
     /// The same, of one object.

@@ -35,7 +35,9 @@ impl Lane {
         }
         self.cancel_received(turn, conn);
         self.end_inspection_of(turn, conn);
-        let Some(open) = self.connections.remove(conn) else { return };
+        let Some(served) = self.connections.remove(conn) else { return };
+        self.accounts.close(served.used());
+        let open = *served.used().open;
         let (now, limits) = (turn.now.mono, &self.config.limits);
         self.sessions.on_disconnected((open.session, open.client), conn, now, limits);
         self.on_lease_holder_gone(turn, open.session);

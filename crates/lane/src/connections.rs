@@ -2,10 +2,12 @@
 //! its handshake may take.
 
 use crate::config::Limits;
+use crate::counters::Tally;
 use crate::export::Binding;
 use crate::keys::KeyNo;
 use crate::request_header::RequestHeader;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 use hashbrown::{HashMap, HashSet};
 use interface::{ConnId, Mono, Party, Seed};
@@ -78,9 +80,26 @@ pub(crate) struct Served {
     open: Open,
     /// Requests without a reply yet.
     outstanding_count: u16,
+    /// What its client says that it is used for.
+    job: String,
+    /// What it has used.
+    pub(crate) tally: Tally,
+}
+
+/// What an open connection has used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used<'a> {
+    pub(crate) open: &'a Open,
+    pub(crate) job: &'a String,
+    pub(crate) tally: &'a Tally,
 }
 
 impl Served {
+    /// What it has used, and who it is.
+    pub(crate) const fn used(&self) -> Used<'_> {
+        Used { open: &self.open, job: &self.job, tally: &self.tally }
+    }
+
     /// The connection's session.
     pub(crate) const fn session(&self) -> SessionId {
         self.open.session
@@ -206,9 +225,10 @@ impl Connections {
     }
 
     /// A connection has proven the secret.
-    pub(crate) fn open(&mut self, conn: ConnId, open: Open) {
+    pub(crate) fn open(&mut self, conn: ConnId, open: Open, job: String) {
         self.end_handshake(conn);
-        self.open.insert(conn, Served { open, outstanding_count: 0 });
+        let tally = Tally::default();
+        self.open.insert(conn, Served { open, outstanding_count: 0, job, tally });
     }
 
     fn end_handshake(&mut self, conn: ConnId) {
@@ -218,11 +238,11 @@ impl Connections {
     }
 
     /// Removes a connection; returns what it was, if it was open.
-    pub(crate) fn remove(&mut self, conn: ConnId) -> Option<Open> {
+    pub(crate) fn remove(&mut self, conn: ConnId) -> Option<Served> {
         self.sealed.remove(&conn);
         self.from_this_host.remove(&conn);
         self.end_handshake(conn);
-        self.open.remove(&conn).map(|served| served.open)
+        self.open.remove(&conn)
     }
 
     /// How far a connection has come.
@@ -249,6 +269,11 @@ impl Connections {
     /// The open connections, in no order.
     pub(crate) fn all_open(&self) -> impl Iterator<Item = (ConnId, &Open)> {
         self.open.iter().map(|(conn, served)| (*conn, &served.open))
+    }
+
+    /// What the open connections have used, in no order.
+    pub(crate) fn used(&self) -> impl Iterator<Item = Used<'_>> + Clone {
+        self.open.values().map(Served::used)
     }
 
     /// The number of open connections.

@@ -15,7 +15,6 @@ use crate::connections::Open;
 use crate::named_inodes::{Named, Wants, changes, named};
 use crate::peers::containment::{ContainmentQuery, Use};
 use crate::request::ReceivedRequest;
-use crate::request_header::RequestHeader;
 use crate::response::Response;
 use crate::waiters::Cause;
 use alloc::collections::BTreeSet;
@@ -292,7 +291,7 @@ impl Lane {
         status: Status,
     ) {
         let response = Response::plain(status, &[]);
-        let header = RequestHeader::from(received.request);
+        let header = received.header();
         if received.request.op.row().is_answered_at_once() {
             self.send_reply(turn, received.conn, &header, &response);
         } else {

@@ -3,7 +3,7 @@
 use crate::Lane;
 use crate::commit_dependency::Reason;
 use crate::config::Share;
-use crate::request_header::SlotId;
+use crate::request_header::{RequestHeader, SlotId};
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State};
 use crate::unstable::Written;
@@ -96,6 +96,7 @@ impl Lane {
                 let (status, bulk) = (Status::Ok, answer.bulk());
                 let mut body = Vec::new();
                 answer.encode(&mut body);
+                let header = RequestHeader { times: header.times.done(turn.now.mono), ..header };
                 let response = DeferredReply { conn, header, status, body, bulk };
                 let until = (header.shard, shown);
                 return self.wait_for(until, Waiter::Reply(response), Reason::Strict);

@@ -6,17 +6,18 @@ use crate::commit::ChangeRecord;
 use crate::commit_dependency::{CommitDependency, Reason};
 use crate::config::{Config, Share};
 use crate::containment::Checked;
+use crate::counters::bytes_of;
 use crate::file_locks::is_lock;
 use crate::request::{ReceivedRequest, Sizing};
-use crate::request_header::{RequestHeader, SlotId};
+use crate::request_header::{RequestHeader, SlotId, Target, Times};
 use crate::response::{DeferredReply, Response, SlotReply};
-use crate::session::{Done, State, Target, Verdict};
+use crate::session::{Done, State, Verdict};
 use crate::shares::bulk_was_discarded;
 use crate::waiters::{Cause, Waiting};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use data::Token;
-use interface::{Action, Bulk, ConnId, Span, Turn, mac_of};
+use interface::{Action, Bulk, ConnId, Mono, Span, Turn, mac_of};
 use wire::{
     Changes, DuringRecovery, Executor, HEADER_BYTES, Header, Op, ProtocolError, Request, Retry,
     Route, Status, Timestamp, Wire, reply_flag, request_flag,
@@ -24,14 +25,15 @@ use wire::{
 
 impl Lane {
     /// A frame of an authenticated connection: it must be a request.
+    /// `arrived`: when, if that was before and it is counted already.
     pub(crate) fn on_request(
         &mut self,
         turn: &mut Turn<'_>,
         conn: ConnId,
-        frame: Span,
-        bulk: Option<Bulk>,
+        (frame, bulk): (Span, Option<Bulk>),
+        arrived: Option<Mono>,
     ) {
-        let outcome = self.arrive(turn, conn, frame, bulk);
+        let outcome = self.arrive(turn, conn, (frame, bulk), arrived);
         let retained = match outcome {
             Ok(retained) => retained,
             Err(protocol_error) => {
@@ -49,8 +51,8 @@ impl Lane {
         &mut self,
         turn: &mut Turn<'_>,
         conn: ConnId,
-        frame: Span,
-        bulk: Option<Bulk>,
+        (frame, bulk): (Span, Option<Bulk>),
+        arrived: Option<Mono>,
     ) -> Result<bool, ProtocolError> {
         let (header, body) = Header::decode(turn.arena.get(frame))?;
         let request = match header {
@@ -74,14 +76,21 @@ impl Lane {
         self.leases.renew(served.session(), turn.now.mono);
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         let open = served.take(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
-        let received = ReceivedRequest { conn, open, request: &request, frame, bulk, denied: None };
+        if arrived.is_none() {
+            let in_bytes = bytes_of(frame, bulk_bytes);
+            served.tally.in_bytes += in_bytes;
+            self.request_counts.count_arrival(request.op, in_bytes);
+        }
+        let (times, denied) = (Times::of(arrived, turn.now.mono), None);
+        let received =
+            ReceivedRequest { conn, open, request: &request, frame, bulk, denied, times };
         let row = request.op.row();
         if let Some((status, body)) = self.check_route(&request) {
             let response = Response::plain(status, &body);
             if row.is_answered_at_once() {
-                self.send_reply(turn, conn, &RequestHeader::from(&request), &response);
+                self.send_reply(turn, conn, &received.header(), &response);
             } else {
-                self.send(turn, conn, &RequestHeader::from(&request), &response);
+                self.send(turn, conn, &received.header(), &response);
             }
             return Ok(false);
         }
@@ -169,14 +178,14 @@ impl Lane {
         body: &[u8],
     ) {
         let response = Response::plain(Status::Ok, body);
-        self.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
+        self.send_reply(turn, received.conn, &received.header(), &response);
     }
 
     /// The same without a body, with the session's highest durable transaction.
     pub(crate) fn answer_committed(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
         let committed = self.committed(received.request.shard, received.request.session);
         let response = Response { committed, ..Response::plain(Status::Ok, &[]) };
-        self.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
+        self.send_reply(turn, received.conn, &received.header(), &response);
     }
 
     /// Defers a reply without a slot; its request is outstanding meanwhile.
@@ -187,11 +196,10 @@ impl Lane {
         dependency: CommitDependency,
     ) {
         self.count_outstanding(received);
-        let header = RequestHeader::from(received.request);
-        self.hold_reply(
-            DeferredReply { conn: received.conn, header, status, body, bulk: None },
-            dependency,
-        );
+        // It was executed in this turn.
+        let times = received.times.done(received.times.executed);
+        let (conn, header) = (received.conn, RequestHeader { times, ..received.header() });
+        self.hold_reply(DeferredReply { conn, header, status, body, bulk: None }, dependency);
     }
 
     /// Executes a request that changes nothing.
@@ -232,7 +240,7 @@ impl Lane {
         } else {
             let lease = lease.as_ref();
             let response = Response { lease, ..Response::plain(effect.status, &body) };
-            self.send_reply(turn, received.conn, &RequestHeader::from(request), &response);
+            self.send_reply(turn, received.conn, &received.header(), &response);
         }
         self.scratch.return_reply(body);
         Ok(false)
@@ -290,7 +298,7 @@ impl Lane {
         let request = received.request;
         self.sessions.on_request(request.session);
         let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
-        let target = Target { conn: received.conn, trace_id: request.trace_id };
+        let target = received.target();
         let key = (request.shard, request.session);
         let table = self.sessions.table_or_new(key);
         match table.judge(request.slot, (request.xid, request.op), target)? {
@@ -391,12 +399,7 @@ impl Lane {
         if self.is_retried(status) {
             // The slot is unchanged, so the client can resend.
             let response = Response::plain(Status::RetryLater, &[]);
-            return self.send(
-                turn,
-                received.conn,
-                &RequestHeader::from(received.request),
-                &response,
-            );
+            return self.send(turn, received.conn, &received.header(), &response);
         }
         self.scratch.begin();
         self.done(turn, received, status, None);
@@ -427,6 +430,7 @@ impl Lane {
         let Some(slot) = self.sessions.slot(slot_id) else { return };
         let State::Done(done) = &slot.state else { return };
         let (xid, op, done) = (slot.xid, slot.op, done.clone());
+        let target = target.done(turn.now.mono);
         if self.commit.has_failed() && done.transno > self.commit.shard(slot_id.shard).durable {
             // It may never be durable, and there is no redo token for it.
             slot.state = State::Deferred(target, done, Vec::new());
@@ -491,7 +495,7 @@ impl Lane {
         let transno = wire::Transno(0);
         let done = Done { status, transno, body: body.clone() };
         if let Some(dependency) = dependency {
-            let target = Target { conn: received.conn, trace_id: request.trace_id };
+            let target = received.target().done(turn.now.mono);
             slot.state = State::Deferred(target, done, Vec::new());
             slot.lease = lease;
             self.hold(SlotId { shard, session, slot: number }, dependency);
@@ -499,7 +503,7 @@ impl Lane {
             slot.state = State::Done(done);
             let lease = lease.as_ref();
             let response = Response { lease, ..Response::plain(status, &body) };
-            self.send(turn, received.conn, &RequestHeader::from(request), &response);
+            self.send(turn, received.conn, &received.header(), &response);
         }
         self.scratch.return_reply(body);
     }
@@ -513,7 +517,7 @@ impl Lane {
         effect: &meta::Effect,
         dependency: Option<CommitDependency>,
     ) {
-        let Request { shard, session, slot: number, xid, op, trace_id, .. } = *received.request;
+        let Request { shard, session, slot: number, xid, op, .. } = *received.request;
         let (status, transno, pre_versions) = (effect.status, effect.transno, effect.pre_versions);
         let lease = self.grant(turn, received, status);
         let is_deferred = dependency.is_some();
@@ -527,10 +531,10 @@ impl Lane {
         let token = self.record_change(&change_record);
         self.scratch.return_changes(changes);
         self.record_last_writer(received, transno);
-        let target = Target { conn: received.conn, trace_id };
+        let target = received.target();
         let state = if let Some(dependency) = dependency {
             self.hold(slot_id, dependency);
-            State::Deferred(target, done, token.clone())
+            State::Deferred(target.done(turn.now.mono), done, token.clone())
         } else {
             let lease = lease.as_ref();
             let slot_reply = SlotReply { target, done: &done, flags: 0, lease, token: &token };
@@ -583,7 +587,7 @@ impl Lane {
 
     /// Registers a request that is answered when its token comes back.
     pub(crate) fn wait(&mut self, received: &ReceivedRequest<'_>) -> Token {
-        let (conn, header) = (received.conn, RequestHeader::from(received.request));
+        let (conn, header) = (received.conn, received.header());
         let synced = received.request.flags & request_flag::SYNC != 0;
         let frame_bytes = received.frame.bytes_count();
         let contents = mac_of(received.bulk);

@@ -5,6 +5,7 @@ use crate::Lane;
 use crate::affinity::Affinity;
 use crate::config::Config;
 use crate::connections::{Handshake, Open, Sealed};
+use crate::counters::Name;
 use crate::export::Binding;
 use crate::identity::Identity;
 use crate::keys::KeyNo;
@@ -12,13 +13,14 @@ use crate::limits::Limit;
 use crate::session::{Basis, Session};
 use crate::shares::party_of;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use disk::SessionRow;
 use interface::{ConnId, NetAction, Party, Span, Turn};
 use wire::{
     Challenge, ClientUuid, Credential, DecodeError, EXPORT_NAME_BYTES_MAX, FrameKind, HEADER_BYTES,
-    Header, Hello, InodeNo, LaneId, PLAIN, Proof, ProtocolError, Proven, Purpose, Refusal,
-    RefusalReason, Secret, SessionId, Welcome, Wire, welcome_flag,
+    Header, Hello, InodeNo, LABEL_BYTES_MAX, LaneId, PLAIN, Proof, ProtocolError, Proven, Purpose,
+    Refusal, RefusalReason, Secret, SessionId, Welcome, Wire, welcome_flag,
 };
 
 /// What to do with a connection of another executing lane.
@@ -223,7 +225,9 @@ impl Lane {
         };
         let request_seen = self.sessions.open(id, session);
         let open = Open { session: id, client, conn_epoch, key_no, binding, party };
-        self.connections.open(conn, open);
+        let name = self.name_of(hello, &binding);
+        self.accounts.open(&open, &name);
+        self.connections.open(conn, open, name.job);
         turn.act(self.admission(conn, &binding, party));
         let mut flags = binding.welcome_flags();
         if self.must_reopen(client, hello.boot_id_last, request_seen) {
@@ -235,6 +239,15 @@ impl Lane {
             ..self.welcome(id, flags)
         };
         send_handshake(turn, conn, FrameKind::Welcome, &welcome);
+    }
+
+    /// Who connects, for people.
+    fn name_of(&self, hello: &Hello<'_>, binding: &Binding) -> Name {
+        let export = self.exports.numbered(binding.export_no);
+        let export = export.map_or(&[][..], |export| &export.name);
+        let [host, export, job] = [hello.host_name.0, export, hello.job.0]
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        Name { client: hello.client, host, export, job }
     }
 
     fn welcome(&self, session: SessionId, flags: u32) -> Welcome {
@@ -305,7 +318,10 @@ fn send_handshake<'a>(turn: &mut Turn<'_>, conn: ConnId, kind: FrameKind, messag
 fn decode_hello(frame: &[u8]) -> Result<Hello<'_>, ProtocolError> {
     let body = body_of(frame, FrameKind::Hello)?;
     let hello = Hello::decode_all(body).map_err(protocol_error_of)?;
-    if hello.export.0.len() > EXPORT_NAME_BYTES_MAX {
+    let labels = [hello.host_name, hello.job];
+    if hello.export.0.len() > EXPORT_NAME_BYTES_MAX
+        || labels.iter().any(|label| label.0.len() > LABEL_BYTES_MAX)
+    {
         Err(ProtocolError::Malformed)
     } else {
         Ok(hello)

@@ -115,6 +115,8 @@ mod tests {
             credential,
             purpose,
             key_id: wire::KeyId(0),
+            host_name: Bytes(b""),
+            job: Bytes(b""),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::commit::Commit;
 use crate::config::{Config, Limits};
 use crate::connections::{Connections, Progress, Sealed};
 use crate::containment::Containment;
+use crate::counters::{Accounts, RequestCounts};
 use crate::damage::Paths;
 use crate::deadlock::Searches;
 use crate::destroy::Destroys;
@@ -73,6 +74,8 @@ pub struct Lane {
     /// What clients may cache.
     pub(crate) leases: Leases,
     pub(crate) stats: Counters,
+    pub(crate) request_counts: RequestCounts,
+    pub(crate) accounts: Accounts,
     /// The limits that were reached.
     pub(crate) limit_log: LimitLog,
     /// The timer that the runtime was asked for.
@@ -144,6 +147,8 @@ impl Lane {
                 Leases::new(seed, lease_term_ms, lease_count_max, config.rules)
             },
             stats: Counters::default(),
+            request_counts: RequestCounts::default(),
+            accounts: Accounts::default(),
             limit_log: LimitLog::default(),
             wake_at: None,
             stage: Stage::Serving,
@@ -204,7 +209,7 @@ impl Lane {
     fn on_frame(&mut self, turn: &mut Turn<'_>, conn: ConnId, frame: Span, bulk: Option<Bulk>) {
         match self.connections.progress(conn) {
             Progress::Open if !self.is_stopping() => {
-                return self.on_request(turn, conn, frame, bulk);
+                return self.on_request(turn, conn, (frame, bulk), None);
             }
             // The client resends it to the next boot.
             Progress::Open => {}

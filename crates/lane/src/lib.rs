@@ -35,6 +35,7 @@ mod connections;
 mod containment;
 mod containment_queries;
 mod contents;
+mod counters;
 mod damage;
 mod deadlines;
 mod deadlock;

@@ -2,7 +2,8 @@
 
 use crate::Lane;
 use crate::acknowledgements::Gate;
-use crate::request_header::{RequestHeader, SlotId};
+use crate::counters::bytes_of;
+use crate::request_header::{RequestHeader, SlotId, Target};
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::State;
 use alloc::vec::Vec;
@@ -34,7 +35,6 @@ impl Lane {
         header: &RequestHeader,
         response: &Response<'_>,
     ) {
-        self.stats.request_count += 1;
         let lane_hint = if response.status == Status::WrongLane {
             self.config.map.lane(header.shard)
         } else {
@@ -69,6 +69,9 @@ impl Lane {
         let frame = turn.arena.write(|out: &mut Vec<u8>| {
             head.encode(out, lengths, |to| parts.put(to));
         });
+        let bulk_bytes = response.bulk.map_or(0, |bulk| bulk.bulk_bytes);
+        let out_bytes = bytes_of(frame, bulk_bytes);
+        self.count_reply(turn.now.mono, conn, header, (response.status, out_bytes));
         if response.bulk.is_none() && self.peers.defers_replies() {
             return self.peers.defer(conn, turn.arena.get(frame).to_vec());
         }
@@ -123,7 +126,8 @@ impl Lane {
     ) {
         let SlotId { shard, session, slot } = *slot_id;
         let SlotReply { target, done, flags, lease, token } = *slot_reply;
-        let header = RequestHeader { op, shard, slot, session, xid, trace_id: target.trace_id };
+        let Target { trace_id, times, .. } = target;
+        let header = RequestHeader { op, shard, slot, session, xid, trace_id, times };
         let committed = self.committed(shard, session);
         self.track_committed_sent(
             turn,

@@ -1,10 +1,10 @@
 //! Requests within a lane: received, suspended, and replays.
 
 use crate::connections::Open;
-use crate::request_header::RequestHeader;
+use crate::request_header::{RequestHeader, Target, Times};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use interface::{Bulk, ConnId, ContentsMac, Span, mac_of};
+use interface::{Bulk, ConnId, ContentsMac, Mono, Span, mac_of};
 use meta::{LeaseKey, Unit};
 use wire::{InodeNo, Request, Status, Transno};
 
@@ -18,6 +18,20 @@ pub(crate) struct ReceivedRequest<'a> {
     pub(crate) bulk: Option<Bulk>,
     /// Why its client may not execute it, if so.
     pub(crate) denied: Option<Status>,
+    /// The turns in which it arrived and in which it is executed.
+    pub(crate) times: Times,
+}
+
+impl ReceivedRequest<'_> {
+    /// The fields that its reply repeats.
+    pub(crate) fn header(&self) -> RequestHeader {
+        RequestHeader { times: self.times, ..RequestHeader::from(self.request) }
+    }
+
+    /// Where its reply goes.
+    pub(crate) const fn target(&self) -> Target {
+        Target { conn: self.conn, trace_id: self.request.trace_id, times: self.times }
+    }
 }
 
 /// A suspended request.
@@ -25,6 +39,7 @@ pub(crate) struct ReceivedRequest<'a> {
 pub(crate) struct SuspendedRequest {
     pub(crate) conn: ConnId,
     pub(crate) open: Open,
+    pub(crate) arrived: Mono,
     pub(crate) frame: Vec<u8>,
     /// The units that must stay resident for it.
     pub(crate) pins: Vec<Unit>,
@@ -36,6 +51,7 @@ pub(crate) struct SuspendedRequest {
 #[derive(Debug)]
 pub(crate) struct ReceivedFrame {
     pub(crate) conn: ConnId,
+    pub(crate) arrived: Mono,
     pub(crate) frame: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,
 }

@@ -1,5 +1,7 @@
-//! The names of a request: its slot, and the fields that its reply repeats.
+//! The names of a request: its slot, the fields that its reply repeats, its times, and where its
+//! reply goes.
 
+use interface::{ConnId, Mono};
 use wire::{Op, Request, SessionId, ShardId, Xid};
 
 /// Names a slot. A deferred reply of a slot is stored in the slot itself.
@@ -19,6 +21,63 @@ pub(crate) struct RequestHeader {
     pub(crate) session: SessionId,
     pub(crate) xid: Xid,
     pub(crate) trace_id: u64,
+    pub(crate) times: Times,
+}
+
+/// The turns of a request. 0 stands for the turn in which its reply leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Times {
+    /// It arrived.
+    pub(crate) arrived: Mono,
+    /// Its execution began, for the last time if it was begun again.
+    pub(crate) executed: Mono,
+    /// Its outcome was known, and its reply deferred.
+    pub(crate) done: Mono,
+}
+
+impl Times {
+    /// It is executed now, and has arrived in this turn unless it did before.
+    pub(crate) fn of(arrived: Option<Mono>, now: Mono) -> Self {
+        Self { arrived: arrived.unwrap_or(now), executed: now, done: Mono(0) }
+    }
+
+    /// Its outcome is known in this turn.
+    pub(crate) const fn done(self, now: Mono) -> Self {
+        Self { done: now, ..self }
+    }
+
+    /// From its arrival to its reply.
+    pub(crate) fn total_us(&self, now: Mono) -> u64 {
+        now.since_ns(or(self.arrived, now)) / 1000
+    }
+
+    /// From its arrival to its execution, from there to its outcome, and from there to its reply.
+    pub(crate) fn phases_us(&self, now: Mono) -> [u64; 3] {
+        let done = or(self.done, now);
+        let executed = or(self.executed, done);
+        let arrived = or(self.arrived, executed);
+        [executed.since_ns(arrived), done.since_ns(executed), now.since_ns(done)]
+            .map(|ns| ns / 1000)
+    }
+}
+
+/// Where a reply goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Target {
+    pub(crate) conn: ConnId,
+    pub(crate) trace_id: u64,
+    pub(crate) times: Times,
+}
+
+impl Target {
+    /// The outcome is known in this turn, and the reply deferred.
+    pub(crate) const fn done(self, now: Mono) -> Self {
+        Self { times: self.times.done(now), ..self }
+    }
+}
+
+fn or(at: Mono, otherwise: Mono) -> Mono {
+    if at == Mono(0) { otherwise } else { at }
 }
 
 impl From<&Request> for RequestHeader {
@@ -30,6 +89,7 @@ impl From<&Request> for RequestHeader {
             session: request.session,
             xid: request.xid,
             trace_id: request.trace_id,
+            times: Times::default(),
         }
     }
 }

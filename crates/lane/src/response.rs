@@ -1,8 +1,8 @@
 //! Replies before they are encoded.
 
 use crate::leases::ReplyLease;
-use crate::request_header::RequestHeader;
-use crate::session::{Done, Target};
+use crate::request_header::{RequestHeader, Target};
+use crate::session::Done;
 use alloc::vec::Vec;
 use interface::{Bulk, ConnId};
 use wire::{Status, Transno};

@@ -9,6 +9,7 @@
 use crate::acknowledgements::BatchNo;
 use crate::keys::KeyNo;
 use crate::leases::ReplyLease;
+use crate::request_header::Target;
 use alloc::vec::Vec;
 use disk::SessionRow;
 use interface::{ConnId, Mono, Party};
@@ -50,13 +51,6 @@ pub(crate) struct Session {
     pub(crate) opened_no: u64,
     /// When its last connection ended.
     pub(crate) left_at: Mono,
-}
-
-/// Where a reply goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Target {
-    pub(crate) conn: ConnId,
-    pub(crate) trace_id: u64,
 }
 
 /// The outcome of a request, sufficient for replying again.

@@ -5,7 +5,7 @@ use crate::response::Response;
 use crate::waiters::Waiting;
 use data::Token;
 use interface::{Ticket, Turn, Usage};
-use wire::{ObjectCounts, RecoveryCounts, ReplyGatingCounts, Stats, Status, Wire as _, Writer};
+use wire::{ObjectCounts, Op, RecoveryCounts, ReplyGatingCounts, Stats, Status, Wire as _, Writer};
 
 /// The lane's own counters; others are counted by their modules.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -22,13 +22,17 @@ pub(crate) struct Counters {
 }
 
 impl Lane {
-    /// The runtime's counters have arrived: replies to [`wire::Op::Stats`].
+    /// The runtime's counters have arrived: replies to [`Op::Stats`] or [`Op::Counters`].
     pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
         let number = ticket.0 & !crate::ticket::TICKET_TAG;
         let Some(Waiting { conn, header, .. }) = self.waiters.answers.take_request(Token(number))
         else {
             return;
         };
+        if header.op == Op::Counters {
+            let body = self.snapshot(usage).encode();
+            return self.send(turn, conn, &header, &Response::plain(Status::Ok, &body));
+        }
         let mut body = self.scratch.empty();
         self.counters(usage).encode(&mut Writer::new(&mut body));
         self.send(turn, conn, &header, &Response::plain(Status::Ok, &body));
@@ -63,7 +67,7 @@ impl Lane {
             recovery: self.stats.recovery,
             objects: ObjectCounts {
                 handed_count: usage.object_offloaded_count,
-                thread_count: usage.object_thread_count,
+                thread_count: usage.object_thread_count.into(),
                 under_way_max: usage.object_in_flight_max.into(),
                 under_way_one_max: usage.object_in_flight_one_max.into(),
                 damage_count: self.stats.damage_count,

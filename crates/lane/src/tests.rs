@@ -4,6 +4,7 @@
 
 mod across;
 mod certificates;
+mod counters;
 mod destroys;
 mod evictions;
 mod exactly_once;

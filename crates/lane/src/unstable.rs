@@ -62,7 +62,7 @@ impl Lane {
         assert!(slot.xid == header.xid, "a slot waits for its request");
         if let Some((until, reason)) = dependency {
             let token = if until < transno { token } else { Vec::new() };
-            slot.state = State::Deferred(target, done, token);
+            slot.state = State::Deferred(target.done(turn.now.mono), done, token);
             self.wait_for((shard, until), Waiter::Slot(slot_id), reason);
         } else {
             let slot_reply =

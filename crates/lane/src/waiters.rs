@@ -26,6 +26,7 @@ use core::ops::RangeInclusive;
 use disk::TxnId;
 use interface::{Bulk, ConnId, Mono, Seed};
 use meta::{EndedWait, LeaseKey, Unit};
+use wire::counters::Metric;
 use wire::{Contents, ShardId, Transno};
 
 /// What something waits for.
@@ -51,8 +52,36 @@ pub(crate) enum Cause {
     Lease(LeaseKey),
 }
 
+/// What counts the waits for each cause, and what now waits for it.
+const METRICS: [(Metric, Metric); 9] = [
+    (Metric::WaitsBatch, Metric::WaitingBatch),
+    (Metric::WaitsWrite, Metric::WaitingWrite),
+    (Metric::WaitsLock, Metric::WaitingLock),
+    (Metric::WaitsRows, Metric::WaitingRows),
+    (Metric::WaitsContainment, Metric::WaitingContainment),
+    (Metric::WaitsReopening, Metric::WaitingReopening),
+    (Metric::WaitsRecovery, Metric::WaitingRecovery),
+    (Metric::WaitsFreeze, Metric::WaitingFreeze),
+    (Metric::WaitsLease, Metric::WaitingLease),
+];
+
 // Each match is exhaustive: a new cause has to say what becomes of its waiters.
 impl Cause {
+    /// Its index in [`METRICS`].
+    const fn index(&self) -> usize {
+        match self {
+            Self::Batch(_) => 0,
+            Self::Write(..) => 1,
+            Self::Lock(..) => 2,
+            Self::Rows(..) => 3,
+            Self::Containment => 4,
+            Self::Reopening => 5,
+            Self::Recovery => 6,
+            Self::Freeze => 7,
+            Self::Lease(_) => 8,
+        }
+    }
+
     /// Whether requests wait for it before they are begun: such a request ends with its connection.
     const fn precedes_execution(&self) -> bool {
         match self {
@@ -130,6 +159,8 @@ pub(crate) enum Awaited {
 #[derive(Debug)]
 pub(crate) struct Waiters {
     by_cause: BTreeMap<Cause, Vec<Waiter>>,
+    /// Waits since the start.
+    wait_counts: [u64; METRICS.len()],
     /// The waiters for writes that need them to be durable soon.
     urgent_count: usize,
     /// Suspended requests whose cause has ended, to be resumed.
@@ -144,6 +175,7 @@ impl Waiters {
     pub(crate) const fn new(seed: Seed) -> Self {
         Self {
             by_cause: BTreeMap::new(),
+            wait_counts: [0; METRICS.len()],
             urgent_count: 0,
             due: VecDeque::new(),
             answers: Answers::new(seed),
@@ -162,6 +194,7 @@ impl Waiters {
         let is_received = matches!(waiter, Waiter::Received(_));
         assert!(is_received == cause.precedes_execution(), "{cause:?} ends with the connection");
         self.urgent_count += usize::from(is_urgent(&cause, &waiter));
+        self.wait_counts[cause.index()] += 1;
         self.by_cause.entry(cause).or_default().push(waiter);
     }
 
@@ -231,6 +264,21 @@ impl Waiters {
             | Cause::Freeze
             | Cause::Lease(_) => None,
         })
+    }
+
+    /// The waits since the start and what waits now, by cause.
+    pub(crate) fn counts(&self) -> Vec<(Metric, u64)> {
+        let mut waiting_counts = [0_usize; METRICS.len()];
+        for (cause, waiters) in &self.by_cause {
+            waiting_counts[cause.index()] += waiters.len();
+        }
+        let waiting = waiting_counts.map(|count| u64::try_from(count).unwrap_or(u64::MAX));
+        let counts = METRICS.iter().zip(self.wait_counts.into_iter().zip(waiting));
+        counts
+            .flat_map(|((waits, waiting), (waits_count, waiting_count))| {
+                [(*waits, waits_count), (*waiting, waiting_count)]
+            })
+            .collect()
     }
 
     /// Whether anything waits for a cause.

@@ -189,6 +189,8 @@ impl Harness {
             credential: wire::Credential::Store,
             purpose: wire::Purpose::Use,
             key_id: secret.key_id(&[1; 32]),
+            host_name: Bytes(b""),
+            job: Bytes(b""),
         };
         let challenge = self.exchange(FrameKind::Hello, &hello);
         let nonce = Challenge::decode_all(&challenge).unwrap().nonce;

@@ -17,6 +17,7 @@ mod find;
 mod find_kind;
 mod generated_docs;
 mod inspect;
+mod job;
 mod lease_grants;
 mod leases;
 mod line;
@@ -26,6 +27,7 @@ mod root_dir;
 mod running;
 mod seal;
 mod secret;
+mod spin;
 pub(crate) mod units;
 mod versus;
 mod warm;
@@ -51,6 +53,7 @@ pub(crate) use find::Find;
 pub(crate) use find_kind::FindKind;
 pub(crate) use generated_docs::{Completions, Man};
 pub(crate) use inspect::{Inspect, InspectWhat};
+pub(crate) use job::{JobArg, job};
 pub(crate) use lease_grants::{Granting, LeaseGrants};
 pub(crate) use leases::{Leases, LeasesArg};
 pub(crate) use line::parse;
@@ -60,6 +63,7 @@ pub(crate) use root_dir::RootDirArg;
 pub(crate) use running::{Down, Status};
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
+pub(crate) use spin::{SPIN_MAX, Spin, spin_us};
 pub(crate) use versus::BenchVersus;
 pub(crate) use warm::Warm;
 
@@ -67,7 +71,7 @@ use crate::address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
-use units::{UNITS, size, size_in, size_text, time, time_in, time_text};
+use units::{UNITS, size, size_in, size_text, time, time_text};
 
 /// Most lanes of a process: a store has so many shards of each kind, and a lane without any has
 /// nothing to do.
@@ -233,29 +237,6 @@ pub(crate) struct SecretFile {
     /// configuration folder, else /etc/lanefs/secret]
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
-}
-
-/// Longest busy polling of a lane.
-pub(crate) const SPIN_MAX: Duration = Duration::from_millis(1);
-
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Spin {
-    /// How long a lane polls for work before it sleeps, as 50us, at most 1ms: lower latency for more
-    /// processor time
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time_in(Duration::ZERO..=SPIN_MAX))]
-    pub(crate) spin: Duration,
-}
-
-impl Spin {
-    /// The same in microseconds.
-    pub(crate) fn us(self) -> u32 {
-        spin_us(self.spin)
-    }
-}
-
-/// At most [`SPIN_MAX`] in microseconds.
-pub(crate) fn spin_us(spin: Duration) -> u32 {
-    u32::try_from(spin.min(SPIN_MAX).as_micros()).unwrap_or(0)
 }
 
 /// Which replies wait for the disk.
@@ -491,7 +472,7 @@ pub(crate) struct Mount {
     /// Options of the mount as mount(8) has them, with commas between them: those that every file system has
     /// (ro, noexec, nosymfollow, noatime, suid, dev, ... and their opposites), remount for other flags of what is
     /// mounted already, allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE,
-    /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW
+    /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW, job=NAME
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Which export to mount [default: the one that is called default; unless `lanefs export` made it
@@ -520,6 +501,8 @@ pub(crate) struct Mount {
     pub(crate) pin: PinArg,
     #[command(flatten)]
     pub(crate) leases: LeasesArg,
+    #[command(flatten)]
+    pub(crate) job: JobArg,
     #[command(flatten)]
     pub(crate) log: LogArg,
     /// Read options from this file, under the same names; the command line wins [default:

@@ -302,6 +302,8 @@ fn start(
             root: Some(plan.root),
             host_id: library::hex_file("/etc/machine-id"),
             host_boot_id: library::hex_file("/proc/sys/kernel/random/boot_id"),
+            host_name: library::host_name(),
+            job: plan.options.job.as_bytes().to_vec(),
             predecessor: plan.predecessor,
             seed: library::random()?,
             calls_max: CALL_COUNT_MAX,

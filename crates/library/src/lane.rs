@@ -10,9 +10,13 @@ use interface::{Action, Bulk, Core, Event, Mono, NetEvent, Turn};
 use ring::{Mailbox, Ring};
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::{Attr, ClientUuid, Found, Header, LaneId, Listing, RefusalReason, Status, Wire as _};
+use wire::{
+    Attr, ClientUuid, Found, Header, LABEL_BYTES_MAX, LaneId, Listing, RefusalReason, Status,
+    Wire as _,
+};
 
 /// The most calls of one volume in flight.
 const CALL_COUNT_MAX: usize = 64;
@@ -96,6 +100,7 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::Exports(span)
         | Answer::Inspected(span)
         | Answer::Stats(span)
+        | Answer::Counters(span)
         | Answer::Value(span) => turn.arena.get(*span).to_vec(),
         Answer::Done
         | Answer::Entry(_)
@@ -338,6 +343,8 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         root: None,
         host_id: hex_file("/etc/machine-id"),
         host_boot_id: hex_file("/proc/sys/kernel/random/boot_id"),
+        host_name: host_name(),
+        job: job(),
         predecessor: ClientUuid::NONE,
         seed: random()?,
         calls_max: CALL_COUNT_MAX,
@@ -345,6 +352,21 @@ fn client_config(options: &ConnectOptions) -> io::Result<client::Config> {
         replay_bytes_max: client::REPLAY_BYTES_MAX,
         rules: wire::Rules::default(),
     })
+}
+
+/// The name of this host.
+#[must_use]
+pub fn host_name() -> Vec<u8> {
+    label_of(rustix::system::uname().nodename().to_bytes())
+}
+
+/// What this process is used for, for the counters of servers: `LANEFS_JOB`.
+fn job() -> Vec<u8> {
+    label_of(std::env::var_os("LANEFS_JOB").unwrap_or_default().as_bytes())
+}
+
+fn label_of(bytes: &[u8]) -> Vec<u8> {
+    bytes[..bytes.len().min(LABEL_BYTES_MAX)].to_vec()
 }
 
 /// Random bytes from the kernel.

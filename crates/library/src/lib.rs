@@ -48,7 +48,7 @@ mod volume;
 pub use certificates::Certificates;
 pub use client::{Refused, Report};
 pub use error::Error;
-pub use lane::{hex_file, random};
+pub use lane::{hex_file, host_name, random};
 pub use on_disk::FileStamp;
 pub use options::{ConnectOptions, Identity};
 pub use ring::{DriverChoice, DriverKind, Sealing};
@@ -57,6 +57,7 @@ pub use session::{
 };
 pub use types::{Dir, DirEntry, File, OpenFor, SetAttr, Special};
 pub use volume::Volume;
+pub use wire::counters::{self, Snapshot};
 pub use wire::{
     Attr, BULK_BYTES_MAX, FREEZE_MS_MAX, FileKind, Frozen, InodeNo, Inspect, Inspection, Kinds,
     PATTERN_BYTES_MAX, PIECE_COUNT_MAX, Pattern, Piece, Predicate, Purpose, Secret, SetTime, Space,

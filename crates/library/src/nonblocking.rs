@@ -20,8 +20,8 @@ mod runner;
 use crate::operations::operations;
 use crate::{
     Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo, Inspect,
-    ListRead, NewExport, OpenFor, Piece, Removal, Report, Search, SearchOptions, SetAttr, Space,
-    Special, Stats, Stride,
+    ListRead, NewExport, OpenFor, Piece, Removal, Report, Search, SearchOptions, SetAttr, Snapshot,
+    Space, Special, Stats, Stride,
 };
 use runner::Runner;
 use std::ffi::{OsStr, OsString};

@@ -256,6 +256,12 @@ macro_rules! operations {
             /// None of its own.
             stats() -> Vec<Stats>;
 
+            /// All counters, by operation, client and export: one snapshot per server lane.
+            ///
+            /// # Errors
+            /// `NotPermitted` when this volume does not [administer](crate::Purpose::Administer).
+            counters() -> Vec<Snapshot>;
+
             /// All exports, in the order of names. For a volume that
             /// [administers](crate::Purpose::Administer), like the next methods.
             ///

@@ -7,8 +7,8 @@ use crate::operations::operations;
 use crate::session::Session;
 use crate::{
     Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo, Inspect,
-    ListRead, NewExport, OpenFor, Piece, Removal, Report, Search, SearchOptions, SetAttr, Space,
-    Special, Stats, Stride,
+    ListRead, NewExport, OpenFor, Piece, Removal, Report, Search, SearchOptions, SetAttr, Snapshot,
+    Space, Special, Stats, Stride,
 };
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

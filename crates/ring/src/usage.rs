@@ -2,10 +2,15 @@
 
 use crate::counters::Counters;
 use interface::Usage;
+use std::fs::File;
+use std::io::Read as _;
 use std::mem::MaybeUninit;
 
+/// System calls of [`now`]: getrusage, and open, read and close of a file.
+pub(crate) const CALL_COUNT: u64 = 4;
+
 /// The usage of the process so far, all threads together (with io_uring workers and ended threads),
-/// and this lane's counters. One system call.
+/// and this lane's counters.
 pub(crate) fn now(lane: &Counters) -> Usage {
     let mut process = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel writes one `rusage` to where there is space for one.
@@ -26,10 +31,21 @@ pub(crate) fn now(lane: &Counters) -> Usage {
         spin_hit_count: lane.spin_hit_count,
         turn_ns_max: lane.turn_ns_max,
         object_offloaded_count: lane.object_handed_count,
-        object_thread_count: lane.object_thread_count,
+        object_thread_count: u32::try_from(lane.object_thread_count).unwrap_or(u32::MAX),
+        resident_kib: resident_kib(),
         object_in_flight_max: lane.object_under_way_max,
         object_in_flight_one_max: lane.object_under_way_one_max,
     }
+}
+
+/// What the process has in memory; 0 where there is no /proc.
+fn resident_kib() -> u32 {
+    let mut statm = [0; 128];
+    let read = File::open("/proc/self/statm").and_then(|mut file| file.read(&mut statm));
+    let text = str::from_utf8(&statm[..read.unwrap_or(0)]).unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    let kib = pages.unwrap_or(0).saturating_mul(rustix::param::page_size() / 1024);
+    u32::try_from(kib).unwrap_or(u32::MAX)
 }
 
 fn ns_of(time: libc::timeval) -> u64 {
@@ -50,6 +66,7 @@ mod tests {
         let counters = Counters { enter_count: 3, syscall_count: 4, ..Counters::default() };
         let before = now(&counters);
         assert_eq!(before.syscall_count, 7);
+        assert!((100..1 << 30).contains(&before.resident_kib), "{}", before.resident_kib);
         // The test would hang if a clock or count of the kernel never changed.
         while now(&counters).cpu_ns == before.cpu_ns {}
         let (sender, receiver) = std::sync::mpsc::channel();

@@ -80,6 +80,8 @@ impl Simulation {
                     root: None,
                     host_id: uuid.0,
                     host_boot_id: uuid.0,
+                    host_name: Vec::new(),
+                    job: Vec::new(),
                     predecessor,
                     seed: self.prng.bytes(),
                     calls_max: 64,

@@ -142,6 +142,8 @@ impl Simulation {
             credential: Credential::Export,
             purpose: if malicious.prng.one_in(8) { Purpose::Administer } else { Purpose::Use },
             key_id: self.secret.of_export(EXPORT.as_bytes(), 0).key_id(&[1; 32]),
+            host_name: Bytes(b""),
+            job: Bytes(b""),
         };
         malicious.conn_count += 1;
         let conn = ConnId(CONN_FIRST + malicious.conn_count);

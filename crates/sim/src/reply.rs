@@ -51,6 +51,7 @@ pub(crate) fn take_reply_bytes(
             | Answer::Renamed(_)
             | Answer::LockFound(_)
             | Answer::Stats(_)
+            | Answer::Counters(_)
             | Answer::Exports(_)
             | Answer::Frozen(_)
             | Answer::Inspected(_),
@@ -94,6 +95,7 @@ pub(crate) fn result_of(answer: &Answer) -> CallResult {
         | Answer::Renamed(_)
         | Answer::LockFound(_)
         | Answer::Stats(_)
+        | Answer::Counters(_)
         | Answer::Exports(_)
         | Answer::Frozen(_)
         | Answer::Inspected(_) => none,

@@ -91,6 +91,8 @@ mod tests {
             credential: Credential::Certificate,
             purpose,
             key_id: KeyId(0),
+            host_name: Bytes(b""),
+            job: Bytes(b""),
         }
     }
 

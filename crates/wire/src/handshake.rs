@@ -39,7 +39,14 @@ pub struct Hello<'a> {
     pub purpose: Purpose,
     /// Which of the valid secrets.
     pub key_id: KeyId,
+    /// The name of the host, at most [`LABEL_BYTES_MAX`] bytes. It and the next are for people only.
+    pub host_name: Bytes<'a>,
+    /// What the client is used for, at most as long; may be empty.
+    pub job: Bytes<'a>,
 }
+
+/// Longest name of a host or job.
+pub const LABEL_BYTES_MAX: usize = 64;
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -80,6 +87,8 @@ impl<'a> Wire<'a> for Hello<'a> {
         to.write(&self.credential);
         to.write(&self.purpose);
         to.write(&self.key_id);
+        to.write(&self.host_name);
+        to.write(&self.job);
     }
     fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
@@ -96,6 +105,8 @@ impl<'a> Wire<'a> for Hello<'a> {
             credential: from.read()?,
             purpose: from.read()?,
             key_id: from.read()?,
+            host_name: from.read()?,
+            job: from.read()?,
         })
     }
 }

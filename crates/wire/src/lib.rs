@@ -56,7 +56,8 @@ pub use frame::{
     Request, WELCOME_BODY_BYTES_MAX, reply_flag, request_flag,
 };
 pub use handshake::{
-    Challenge, Hello, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN, Welcome, welcome_flag,
+    Challenge, Hello, LABEL_BYTES_MAX, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN,
+    Welcome, welcome_flag,
 };
 pub use id::{
     ClientUuid, FsUuid, HandleId, InodeNo, LaneId, LeaseNo, MapEpoch, ProtocolError, RecallNo,

@@ -140,6 +140,8 @@ pub enum ReplyBody {
     Frozen,
     /// [`crate::Inspected`].
     Inspected,
+    /// [`crate::counters::Snapshot`].
+    Counters,
 }
 
 /// The leases that a reply may grant to a client that asks for them. What changes names grants the
@@ -528,5 +530,11 @@ lane_operations: Lane {
     Freeze = 56, freeze, [], DEFAULT { reply: ReplyBody::Frozen };
     /// Have the server's host check, dump or copy the store and stream the output. Administrative.
     Inspect = 57, inspect, [], DEFAULT { reply: ReplyBody::Inspected, waits: true };
+    /// All counters of the replying lane, by operation, client and export. Administrative.
+    Counters = 58, counters, [], DEFAULT {
+        reply: ReplyBody::Counters,
+        recovery: DuringRecovery::Runs,
+        waits: true
+    };
 }
 }

@@ -38,6 +38,8 @@ fn decoders() -> Vec<Decoder> {
         credential: Credential::Export,
         purpose: Purpose::Use,
         key_id: Secret::new([9; 32]).key_id(&[4; 32]),
+        host_name: Bytes(b"host"),
+        job: Bytes(b"job"),
     };
     let welcome = Welcome {
         session: SessionId(9),

@@ -227,7 +227,9 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::SetExport => SetExport { export: export(), replace: true }.to_bytes(),
             Op::Freeze => Freeze { lease_ms: 30_000 }.to_bytes(),
             Op::Inspect => Inspect::Read { stream_offset: 1 << 46 }.to_bytes(),
-            Op::Stats | Op::Ping | Op::Sync | Op::Goodbye | Op::Exports => Vec::new(),
+            Op::Stats | Op::Counters | Op::Ping | Op::Sync | Op::Goodbye | Op::Exports => {
+                Vec::new()
+            }
         };
         all.insert(format!("request {}", op.row().name), body);
     }
@@ -456,6 +458,8 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
         credential: Credential::Export,
         purpose: Purpose::Use,
         key_id: secret.of_export(b"up", 1).key_id(&[4; 32]),
+        host_name: Bytes(b"host"),
+        job: Bytes(b"job"),
     };
     let hello_bytes = hello.to_bytes();
     let proven = Proven { hello: &hello_bytes, nonce: &[8; 32], channel: &[0xa; 32] };

@@ -138,6 +138,8 @@ impl Client {
             credential: secret.credential(),
             purpose: wire::Purpose::Use,
             key_id: secret.key_id(&nonce),
+            host_name: Bytes(b""),
+            job: Bytes(b""),
         };
         let hello = hello.to_bytes();
         say(turn, conn, FrameKind::Hello, &hello);

@@ -124,6 +124,7 @@ impl Cache {
             | Call::SyncShards
             | Call::Goodbye
             | Call::Stats(_)
+            | Call::Counters(_)
             | Call::Ping(_)
             | Call::SetExport(_)
             | Call::Exports

@@ -110,6 +110,7 @@ pub(crate) enum Body {
     LockFound(Option<LockRow>),
     LockCancelled(bool),
     Stats(Span),
+    Counters(Span),
     Exports(Span),
     Frozen(wire::Frozen),
     Inspected(Span),
@@ -234,6 +235,7 @@ impl Body {
             Self::Renamed(renamed) => Answer::Renamed(renamed),
             Self::Sought(sought) => Answer::Sought(sought.file_offset),
             Self::Stats(stats) => Answer::Stats(stats),
+            Self::Counters(counters) => Answer::Counters(counters),
             Self::Exports(exports) => Answer::Exports(exports),
             Self::Frozen(frozen) => Answer::Frozen(frozen),
             Self::Inspected(inspected) => Answer::Inspected(inspected),
@@ -289,6 +291,9 @@ impl Body {
             }
             ReplyBody::Sought => wire::Sought::decode_all(bytes).map(Self::Sought),
             ReplyBody::Stats => wire::Stats::decode_all(bytes).map(|_| Self::Stats(body)),
+            ReplyBody::Counters => wire::counters::Snapshot::decode(bytes)
+                .map(|_| Self::Counters(body))
+                .map_err(DecodeError::ProtocolError),
             ReplyBody::Exports => wire::Exports::decode_all(bytes).map(|_| Self::Exports(body)),
             ReplyBody::Inspected => {
                 wire::Inspected::decode_all(bytes).map(|_| Self::Inspected(body))

@@ -73,6 +73,8 @@ pub(super) fn config() -> Config {
         root: None,
         host_id: [2; 16],
         host_boot_id: [3; 16],
+        host_name: Vec::new(),
+        job: Vec::new(),
         predecessor: ClientUuid::NONE,
         seed: [4; 32],
         calls_max: 100,

@@ -98,6 +98,8 @@ pub(super) fn client_of_lane(lane: u16) -> Client {
         root: None,
         host_id: [2; 16],
         host_boot_id: [3; 16],
+        host_name: Vec::new(),
+        job: Vec::new(),
         predecessor: ClientUuid::NONE,
         seed: [4; 32],
         calls_max: 1_000,

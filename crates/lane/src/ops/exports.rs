@@ -3,7 +3,6 @@
 use crate::Lane;
 use crate::ops::no_body;
 use crate::request::ReceivedRequest;
-use crate::request_header::RequestHeader;
 use crate::response::Response;
 use alloc::vec::Vec;
 use interface::Turn;
@@ -22,6 +21,6 @@ pub(crate) fn execute(
         lane.exports.encode(&mut reply);
     }
     let response = Response::plain(status, &reply);
-    lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
+    lane.send_reply(turn, received.conn, &received.header(), &response);
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use crate::Lane;
 use crate::request::ReceivedRequest;
-use crate::request_header::RequestHeader;
 use crate::response::Response;
 use interface::Turn;
 use wire::{FREEZE_MS_MAX, Freeze, Frozen, HEADER_BYTES, ProtocolError, Status, Wire};
@@ -14,7 +13,7 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let Freeze { lease_ms } = Freeze::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let header = RequestHeader::from(received.request);
+    let header = received.header();
     if !received.open.binding.administers || lease_ms > FREEZE_MS_MAX {
         let allowed = received.open.binding.administers;
         let status = if allowed { Status::Invalid } else { Status::NotPermitted };

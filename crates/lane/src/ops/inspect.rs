@@ -2,7 +2,6 @@
 
 use crate::Lane;
 use crate::request::ReceivedRequest;
-use crate::request_header::RequestHeader;
 use crate::response::Response;
 use interface::{StoreAction, Turn};
 use wire::{HEADER_BYTES, Inspect, ProtocolError, Status, Wire};
@@ -14,7 +13,7 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let ask = Inspect::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let (conn, header) = (received.conn, RequestHeader::from(received.request));
+    let (conn, header) = (received.conn, received.header());
     if !received.open.binding.administers {
         lane.send(turn, conn, &header, &Response::plain(Status::NotPermitted, &[]));
         return Ok(());

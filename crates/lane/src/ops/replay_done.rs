@@ -3,7 +3,6 @@
 use crate::Lane;
 use crate::phase::Phase;
 use crate::request::ReceivedRequest;
-use crate::request_header::RequestHeader;
 use crate::session::SlotTable;
 use interface::Turn;
 use wire::{HEADER_BYTES, ProtocolError, ReplayDone, Wire};
@@ -15,7 +14,7 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     let done = ReplayDone::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let (conn, header) = (received.conn, RequestHeader::from(received.request));
+    let (conn, header) = (received.conn, received.header());
     let table = lane.sessions.table((header.shard, header.session));
     if table.is_some_and(SlotTable::is_from_earlier_boot) {
         lane.recovery.will_reopen(&header, received.open.client, done.reopen_count);

@@ -3,7 +3,6 @@
 
 use crate::Lane;
 use crate::request::ReceivedRequest;
-use crate::request_header::RequestHeader;
 use crate::response::Response;
 use interface::Turn;
 use wire::{HEADER_BYTES, ProtocolError, Resume, Resumed, Status, Wire, Writer};
@@ -30,7 +29,7 @@ pub(crate) fn execute(
     let mut reply = lane.scratch.empty();
     Resumed { committed, recovering }.encode(&mut Writer::new(&mut reply));
     let response = Response { committed, ..Response::plain(Status::Ok, &reply) };
-    lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
+    lane.send_reply(turn, received.conn, &received.header(), &response);
     lane.scratch.recycle(reply);
     Ok(())
 }

@@ -3,7 +3,6 @@
 use crate::Lane;
 use crate::commit_dependency::{CommitDependency, Reason};
 use crate::request::ReceivedRequest;
-use crate::request_header::RequestHeader;
 use crate::response::Response;
 use alloc::vec::Vec;
 use interface::Turn;
@@ -32,7 +31,7 @@ pub(crate) fn execute(
         }
         Some(_) | None => {
             let response = Response::plain(status, &[]);
-            lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
+            lane.send_reply(turn, received.conn, &received.header(), &response);
         }
     }
     Ok(())

@@ -20,7 +20,7 @@ pub(crate) fn execute(
     let shard = received.request.shard;
     if lane.commit.has_failed() {
         let response = Response::plain(Status::Io, &[]);
-        lane.send_reply(turn, received.conn, &RequestHeader::from(received.request), &response);
+        lane.send_reply(turn, received.conn, &received.header(), &response);
     } else if shard.is_data() {
         sync_data(lane, turn, received);
     } else if let Some(until) = lane.commit.last_unsafe_of(shard) {
@@ -39,7 +39,8 @@ fn sync_data(lane: &mut Lane, turn: &mut Turn<'_>, received: &ReceivedRequest<'_
         return lane.answer_committed(turn, received);
     }
     lane.count_outstanding(received);
-    let (conn, header) = (received.conn, RequestHeader::from(received.request));
+    let times = received.times.done(turn.now.mono);
+    let (conn, header) = (received.conn, RequestHeader { times, ..received.header() });
     let (status, body, bulk) = (Status::Ok, Vec::new(), None);
     let response = DeferredReply { conn, header, status, body, bulk };
     lane.wait_for((shard, until), Waiter::Reply(response), Reason::Itself);

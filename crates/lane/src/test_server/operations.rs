@@ -19,6 +19,7 @@ pub(crate) const USAGE: Usage = Usage {
     turn_ns_max: 111,
     object_offloaded_count: 112,
     object_thread_count: 113,
+    resident_kib: 116,
     object_in_flight_max: 114,
     object_in_flight_one_max: 115,
 };

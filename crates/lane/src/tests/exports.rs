@@ -295,6 +295,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         Op::Close
         | Op::Statfs
         | Op::Stats
+        | Op::Counters
         | Op::Ping
         | Op::Sync
         | Op::Resume

@@ -3,16 +3,24 @@
 use crate::Share;
 use crate::merge::Queues;
 use crate::request::Replay;
-use crate::request_header::RequestHeader;
+use crate::request_header::{RequestHeader, Times};
 use crate::session::Key;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use fastrand::Rng;
-use interface::ConnId;
+use interface::{ConnId, Mono};
 use wire::{ClientUuid, Op, SessionId, ShardId, Transno, Xid};
 
 const fn header_of((shard, session): Key) -> RequestHeader {
-    RequestHeader { op: Op::Create, shard, slot: 1, session, xid: Xid(1), trace_id: 0 }
+    RequestHeader {
+        op: Op::Create,
+        shard,
+        slot: 1,
+        session,
+        xid: Xid(1),
+        trace_id: 0,
+        times: Times { arrived: Mono(0), executed: Mono(0), done: Mono(0) },
+    }
 }
 
 fn replay(key: Key, transno: u64, conn: ConnId) -> Replay {

@@ -28,6 +28,8 @@ pub(crate) struct HelloFields {
     pub(crate) purpose: wire::Purpose,
     pub(crate) host_boot_id: [u8; 16],
     pub(crate) predecessor: ClientUuid,
+    pub(crate) host: &'static str,
+    pub(crate) job: &'static str,
 }
 
 impl HelloFields {
@@ -43,6 +45,8 @@ impl HelloFields {
             purpose: wire::Purpose::Use,
             host_boot_id: [2; 16],
             predecessor: ClientUuid::NONE,
+            host: "",
+            job: "",
         }
     }
 
@@ -62,6 +66,8 @@ impl HelloFields {
             credential: self.credential,
             purpose: self.purpose,
             key_id: secret.key_id(&[9; 32]),
+            host_name: Bytes(self.host.as_bytes()),
+            job: Bytes(self.job.as_bytes()),
         };
         hello.to_bytes()
     }

@@ -10,7 +10,7 @@ use crate::config::Share;
 use crate::last_writer::LastWriter;
 use crate::request::ReceivedRequest;
 use crate::request_header::SlotId;
-use crate::session::{Done, State, Target};
+use crate::session::{Done, State};
 use crate::waiters::{Awaited, Cause, Waiter};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -28,7 +28,7 @@ impl Lane {
     /// Begins a transaction for a request that turned out to need several shards.
     pub(crate) fn begin_across(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
         let request = received.request;
-        let target = Target { conn: received.conn, trace_id: request.trace_id };
+        let target = received.target();
         let slot_id = SlotId { shard: request.shard, session: request.session, slot: request.slot };
         let slot = self.sessions.slot_or_new(&slot_id);
         (slot.xid, slot.op) = (request.xid, request.op);
@@ -235,7 +235,7 @@ impl Lane {
         let slot = self.sessions.table_or_new((shard, session)).slot(slot);
         assert!(slot.xid == xid, "a slot waits for its request");
         if let State::Running(target) = slot.state {
-            slot.state = State::Deferred(target, done, Vec::new());
+            slot.state = State::Deferred(target.done(turn.now.mono), done, Vec::new());
         }
         if let Some(inode) = orphan {
             self.destroy_when_durable(inode);
@@ -331,7 +331,7 @@ impl Lane {
         let slot = self.sessions.slot_or_new(&slot_id);
         if let State::Running(target) = slot.state {
             slot.batch_no = BatchNo(0);
-            slot.state = State::Deferred(target, done, Vec::new());
+            slot.state = State::Deferred(target.done(turn.now.mono), done, Vec::new());
         }
         self.hold(slot_id, dependency);
         self.end_across(turn, txn, status, &[]);

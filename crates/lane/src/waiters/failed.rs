@@ -3,7 +3,7 @@
 use super::{Cause, Waiter};
 use crate::Lane;
 use crate::request::SuspendedRequest;
-use crate::request_header::{RequestHeader, SlotId};
+use crate::request_header::{RequestHeader, SlotId, Times};
 use crate::response::Response;
 use disk::TxnId;
 use interface::Turn;
@@ -52,7 +52,7 @@ impl Lane {
     }
 
     fn fail_suspended(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
-        let SuspendedRequest { conn, frame, pins, lease_keys, .. } = suspended;
+        let SuspendedRequest { conn, arrived, frame, pins, lease_keys, .. } = suspended;
         self.leases.end_wait(&lease_keys, turn.now.mono);
         let Ok((Header::Request(request), _)) = Header::decode(&frame) else { return };
         let Request { shard, session, slot, .. } = request;
@@ -62,7 +62,9 @@ impl Lane {
             Retry::Once => self.fail_slot(turn, &SlotId { shard, session, slot }),
             Retry::Repeat => {
                 let response = Response::plain(Status::Io, &[]);
-                self.send(turn, conn, &RequestHeader::from(&request), &response);
+                let times = Times { arrived, ..Times::default() };
+                let header = RequestHeader { times, ..RequestHeader::from(&request) };
+                self.send(turn, conn, &header, &response);
             }
         }
     }

@@ -7,9 +7,9 @@ use crate::Lane;
 use crate::config::Share;
 use crate::leases::LeaseWait;
 use crate::request::{ReceivedFrame, ReceivedRequest, SuspendedRequest};
-use crate::request_header::RequestHeader;
+use crate::request_header::{RequestHeader, Times};
 use crate::response::{DeferredReply, Response};
-use crate::session::{State, Target};
+use crate::session::State;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use interface::{Action, ConnId, Turn};
@@ -25,17 +25,19 @@ impl Lane {
     ) {
         self.count_outstanding(received);
         let frame = turn.arena.get(received.frame).to_vec();
-        let received = ReceivedFrame { conn: received.conn, frame, bulk: received.bulk };
+        let (conn, bulk, arrived) = (received.conn, received.bulk, received.times.arrived);
+        let received = ReceivedFrame { conn, arrived, frame, bulk };
         self.waiters.suspend(cause, Waiter::Received(received));
     }
 
     /// A cause has ended: executes the received requests that waited for it, in their order.
     pub(crate) fn run_received(&mut self, turn: &mut Turn<'_>, cause: &Cause) {
         for waiter in self.waiters.release(cause) {
-            let Waiter::Received(ReceivedFrame { conn, frame, bulk }) = waiter else { continue };
+            let Waiter::Received(received) = waiter else { continue };
+            let ReceivedFrame { conn, arrived, frame, bulk } = received;
             if self.connections.settled(conn) {
                 let frame = turn.arena.put(&frame);
-                self.on_request(turn, conn, frame, bulk);
+                self.on_request(turn, conn, (frame, bulk), Some(arrived));
             } else if let Some(bulk) = bulk {
                 turn.act(Action::Release { buf: bulk.buf });
             }
@@ -81,15 +83,16 @@ impl Lane {
     ) -> SuspendedRequest {
         let request = received.request;
         if request.op.row().retry == Retry::Once {
-            let target = Target { conn: received.conn, trace_id: request.trace_id };
+            let target = received.target();
             let key = (request.shard, request.session);
             let slot = self.sessions.table_or_new(key).slot(request.slot);
             (slot.xid, slot.op) = (request.xid, request.op);
             slot.state = State::Running(target);
         }
         let frame = turn.arena.get(received.frame).to_vec();
-        let (conn, open) = (received.conn, received.open);
-        SuspendedRequest { conn, open, frame, pins: Vec::new(), lease_keys: Box::default() }
+        let (conn, open, arrived) = (received.conn, received.open, received.times.arrived);
+        let (pins, lease_keys) = (Vec::new(), Box::default());
+        SuspendedRequest { conn, open, arrived, frame, pins, lease_keys }
     }
 
     /// Executes a suspended request whose wait is over. Its units stay pinned until then.
@@ -119,6 +122,7 @@ impl Lane {
             frame,
             bulk: None,
             denied: None,
+            times: Times::of(Some(suspended.arrived), turn.now.mono),
         };
         match request.op.row().retry {
             Retry::Repeat => self.resume_read(turn, &received),
@@ -159,7 +163,7 @@ impl Lane {
         self.send_found(turn, effect.found);
         self.report_open_files(turn, received, effect.status);
         self.on_access_of(turn, received, effect.access);
-        let (conn, header) = (received.conn, RequestHeader::from(received.request));
+        let (conn, header) = (received.conn, received.header());
         let strict = self.config.limits.share == Share::Strict;
         let dependency = strict.then(|| self.dependency(received, &effect)).flatten();
         let is_deferred = dependency.is_some();
@@ -167,6 +171,7 @@ impl Lane {
         let body = self.scratch.take_reply();
         if let Some(dependency) = dependency {
             let (status, body) = (effect.status, body.clone());
+            let header = RequestHeader { times: header.times.done(turn.now.mono), ..header };
             self.hold_reply(DeferredReply { conn, header, status, body, bulk: None }, dependency);
         } else {
             let lease = lease.as_ref();

@@ -6,7 +6,7 @@ use crate::acknowledgements::{BatchNo, Gate};
 use crate::request::{ReceivedFrame, Sizing};
 use crate::request_header::SlotId;
 use alloc::vec::Vec;
-use interface::{BufId, Bulk, ConnId, NO_MAC, Seed};
+use interface::{BufId, Bulk, ConnId, Mono, NO_MAC, Seed};
 use wire::{Contents, InodeNo, SessionId, ShardId, Transno};
 
 fn waiters() -> Waiters {
@@ -35,7 +35,12 @@ fn write(transno: u64) -> Cause {
 
 fn received(conn: u64, buf: Option<u32>) -> Waiter {
     let bulk = |buf| Bulk { buf: BufId(buf), start: 0, bulk_bytes: 1, crc32c: None, mac: NO_MAC };
-    Waiter::Received(ReceivedFrame { conn: ConnId(conn), frame: Vec::new(), bulk: buf.map(bulk) })
+    Waiter::Received(ReceivedFrame {
+        conn: ConnId(conn),
+        arrived: Mono(0),
+        frame: Vec::new(),
+        bulk: buf.map(bulk),
+    })
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Options with a value.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 13] = [
     "export",
     "secret_file",
     "cert",
@@ -31,11 +31,13 @@ const SETTINGS: [&str; 12] = [
     "pin",
     "spin",
     "leases",
+    "job",
 ];
 
 /// The supported options of `-o`, for the error message about others.
 const KNOWN: &str = "those of mount(8) that every file system has, remount, allow_other, seal, plain, export=NAME, \
-    secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW";
+    secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW, \
+    job=NAME";
 
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,6 +66,8 @@ pub(crate) struct Options {
     pub(crate) spin_us: u32,
     /// Whether the kernel caches.
     pub(crate) leases: Leases,
+    /// What the mount is used for.
+    pub(crate) job: String,
     /// Whether connections are under TLS.
     pub(crate) seal: SealArg,
     /// What is shown instead of a secret.
@@ -94,6 +98,7 @@ impl Options {
             pin: args.pin.pin,
             spin_us: args.spin.us(),
             leases: args.leases.leases,
+            job: args.job.job.clone(),
             seal: args.seal,
             certificates: args.certificates.clone(),
             log: None,
@@ -144,6 +149,7 @@ impl Options {
             Some(("driver", which)) => self.driver = one_of(option, which)?,
             Some(("pin", how)) => self.pin = one_of(option, how)?,
             Some(("leases", how)) => self.leases = one_of(option, how)?,
+            Some(("job", name)) => self.job = args::job(name).map_err(Exit::usage)?,
             Some(("spin", time)) => self.spin_us = spin_us(spin(option, time)?),
             Some(_) | None => return Ok(self.remount && is_of_fuse(option)),
         }

@@ -36,6 +36,8 @@ pub(crate) fn hello<'a>(
         credential,
         purpose: Purpose::Use,
         key_id: KeyId(0),
+        host_name: Bytes(b""),
+        job: Bytes(b""),
     }
 }
 

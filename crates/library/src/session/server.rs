@@ -4,6 +4,7 @@ use super::{Session, broken};
 use crate::Error;
 use client::{Answer, Call};
 use std::path::Path;
+use wire::counters::Snapshot;
 use wire::{Freeze, Frozen, Inspect, Inspected, LaneId, Space, Stats, Wire as _};
 
 impl Session {
@@ -35,6 +36,18 @@ impl Session {
             let Answer::Stats(_) = reply.answer else { return Err(broken("stats", root)) };
             let stats = Stats::decode_all(&reply.small).map_err(|_| broken("stats", root))?;
             lanes.push(stats);
+        }
+        Ok(lanes)
+    }
+
+    /// All counters, one snapshot per server lane.
+    pub(crate) async fn counters(&self) -> Result<Vec<Snapshot>, Error> {
+        let root = Path::new("/");
+        let mut lanes = Vec::new();
+        for lane in 0..self.server_lane_count() {
+            let reply = self.call("counters", root, &Call::Counters(LaneId(lane))).await?;
+            let Answer::Counters(_) = reply.answer else { return Err(broken("counters", root)) };
+            lanes.push(Snapshot::decode(&reply.small).map_err(|_| broken("counters", root))?);
         }
         Ok(lanes)
     }

@@ -189,7 +189,7 @@ impl Parts {
     }
 
     fn report_usage(&mut self, ticket: Ticket) {
-        self.io.counters.syscall_count += 1;
+        self.io.counters.syscall_count += usage::CALL_COUNT;
         let usage = usage::now(&self.counters());
         self.io.events.push(Event::Usage { ticket, usage });
     }

@@ -1,0 +1,175 @@
+//! The counters of a lane as a [`Snapshot`].
+
+use super::{OpCounts, Tally};
+use crate::Lane;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use interface::Usage;
+use wire::counters::{By, Label, Metric, Row, Snapshot, StatusClass, Value};
+use wire::{Op, Stats};
+
+impl Lane {
+    /// All counters, with those of the runtime.
+    pub(crate) fn snapshot(&self, usage: &Usage) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.section_mut(By::Lane).rows.push(self.lane_row(usage));
+        snapshot.section_mut(By::Op).rows = self.op_rows();
+        for (by, tallies) in self.accounts.rows(self.connections.used()) {
+            let row = |(labels, tally)| tally_row(labels, &tally);
+            snapshot.section_mut(by).rows = tallies.into_iter().map(row).collect();
+        }
+        snapshot
+    }
+
+    fn op_rows(&self) -> Vec<Row> {
+        let counted = Op::ALL.iter().filter_map(|op| {
+            let counts = &self.request_counts.0[usize::from(op.number())];
+            (counts.tally != Tally::default()).then(|| op_row(*op, counts))
+        });
+        counted.collect()
+    }
+
+    fn lane_row(&self, usage: &Usage) -> Row {
+        let all = self.request_counts.0.iter().fold(Tally::default(), |mut sum, counts| {
+            sum.add(&counts.tally);
+            sum
+        });
+        let labels = [(Label::Lane, self.config.lane.0.to_string())];
+        let mut row = tally_row(labels.into(), &all);
+        set_all(&mut row, &of_stats(&self.counters(usage)));
+        set_all(&mut row, &self.waiters.counts());
+        let resident_bytes = u64::from(usage.resident_kib) * 1024;
+        set_all(
+            &mut row,
+            &[
+                (Metric::LogFreeBytes, self.commit.space_bytes()),
+                (Metric::ResidentBytes, resident_bytes),
+            ],
+        );
+        row
+    }
+}
+
+fn set_all(row: &mut Row, numbers: &[(Metric, u64)]) {
+    numbers.iter().for_each(|(metric, number)| row.set(*metric, Value::Number(*number)));
+}
+
+fn tally_row(labels: Vec<(Label, String)>, tally: &Tally) -> Row {
+    let Tally { request_count, error_counts, in_bytes, out_bytes, time_us } = *tally;
+    let mut row = Row { labels, values: Vec::new() };
+    set_all(
+        &mut row,
+        &[
+            (Metric::Requests, request_count),
+            (Metric::InBytes, in_bytes),
+            (Metric::OutBytes, out_bytes),
+            (Metric::RequestTime, time_us),
+        ],
+    );
+    for class in StatusClass::ALL {
+        row.set(class.metric(), Value::Number(error_counts[class as usize]));
+    }
+    row
+}
+
+fn op_row(op: Op, counts: &OpCounts) -> Row {
+    let OpCounts { tally, instant_count, phases } = counts;
+    let mut row = tally_row([(Label::Op, op.row().name.to_string())].into(), tally);
+    let phases = phases.as_deref().cloned().unwrap_or_default();
+    let named = [
+        (Metric::QueueTime, phases.queue),
+        (Metric::ExecutionTime, phases.execution),
+        (Metric::CommitTime, phases.commit),
+    ];
+    for (metric, mut histogram) in named {
+        histogram.record_zeros(*instant_count);
+        row.set(metric, Value::Histogram(histogram));
+    }
+    row
+}
+
+fn of_stats(stats: &Stats) -> Vec<(Metric, u64)> {
+    // Without `..`: a new counter cannot be forgotten.
+    let Stats {
+        // Counted by operation.
+        request_count: _,
+        change_count,
+        batch_count,
+        // The sum of those by reason.
+        deferred_count: _,
+        from_slot_count,
+        turn_count,
+        read_bytes,
+        written_bytes,
+        conn_count,
+        protocol_error_count,
+        inode_count,
+        cpu_ns,
+        voluntary_switch_count,
+        involuntary_switch_count,
+        syscall_count,
+        clock_read_count,
+        message_out_count,
+        send_count,
+        spin_count,
+        spin_hit_count,
+        turn_ns_max,
+        reply_gating,
+        recovery,
+        objects,
+        peers,
+        leases,
+    } = *stats;
+    alloc::vec![
+        (Metric::Changes, change_count),
+        (Metric::FromSlot, from_slot_count),
+        (Metric::Batches, batch_count),
+        (Metric::DeferredOwn, reply_gating.deferred_own_count),
+        (Metric::DeferredForeign, reply_gating.deferred_foreign_count),
+        (Metric::DeferredStrict, reply_gating.deferred_strict_count),
+        (Metric::DeferredItself, reply_gating.deferred_self_count),
+        (Metric::Tokens, reply_gating.token_count),
+        (Metric::CommitNotifications, reply_gating.commit_notification_count),
+        (Metric::ReadBytes, read_bytes),
+        (Metric::WrittenBytes, written_bytes),
+        (Metric::Connections, conn_count),
+        (Metric::ProtocolErrors, protocol_error_count),
+        (Metric::Inodes, inode_count),
+        (Metric::LeasesHeld, leases.held_count),
+        (Metric::LeasesGranted, leases.granted_count),
+        (Metric::LeasesRecalled, leases.recalled_count),
+        (Metric::LeasesExpired, leases.expired_count),
+        (Metric::LeasesHot, leases.refused_hot_count),
+        (Metric::LeasesShare, leases.refused_share_count),
+        (Metric::Pings, leases.ping_count),
+        (Metric::CpuTime, cpu_ns),
+        (Metric::SwitchesVoluntary, voluntary_switch_count),
+        (Metric::SwitchesInvoluntary, involuntary_switch_count),
+        (Metric::Turns, turn_count),
+        (Metric::TurnTimeMax, turn_ns_max),
+        (Metric::Syscalls, syscall_count),
+        (Metric::ClockReads, clock_read_count),
+        (Metric::Sends, send_count),
+        (Metric::Spins, spin_count),
+        (Metric::SpinHits, spin_hit_count),
+        (Metric::PeerWakes, message_out_count),
+        (Metric::PeerSent, peers.sent_count),
+        (Metric::PeerResent, peers.resent_count),
+        (Metric::PeerRepeated, peers.repeated_count),
+        (Metric::PeerRefused, peers.refused_count),
+        (Metric::ObjectsOffloaded, objects.handed_count),
+        (Metric::ObjectThreads, objects.thread_count),
+        (Metric::ObjectsInFlightMax, objects.under_way_max),
+        (Metric::ObjectsInFlightOneMax, objects.under_way_one_max),
+        (Metric::Damages, objects.damage_count),
+        (Metric::RecoveryKnown, recovery.known_count),
+        (Metric::RecoveryReturned, recovery.returned_count),
+        (Metric::RecoveryEvicted, recovery.evicted_count),
+        (Metric::RecoveryLost, recovery.lost_durable_count),
+        (Metric::ReplaysExecuted, recovery.replayed_count),
+        (Metric::ReplaysDurable, recovery.already_durable_count),
+        (Metric::ReplaysRejected, recovery.rejected_count),
+        (Metric::ReplaysForged, recovery.forged_count),
+        (Metric::RecoveryTime, recovery.recovery_ms),
+    ]
+}

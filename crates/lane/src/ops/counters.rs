@@ -1,0 +1,26 @@
+//! `Counters`: all counters of this lane, with those that the runtime reports first.
+
+use crate::Lane;
+use crate::ops::no_body;
+use crate::request::ReceivedRequest;
+use crate::response::Response;
+use data::Token;
+use interface::{Action, Ticket, Turn};
+use wire::{ProtocolError, Status};
+
+pub(crate) fn execute(
+    lane: &mut Lane,
+    turn: &mut Turn<'_>,
+    received: &ReceivedRequest<'_>,
+) -> Result<(), ProtocolError> {
+    no_body(turn, received)?;
+    if !received.open.binding.administers {
+        // They name other clients.
+        let response = Response::plain(Status::NotPermitted, &[]);
+        lane.send(turn, received.conn, &received.header(), &response);
+        return Ok(());
+    }
+    let Token(number) = lane.wait(received);
+    turn.act(Action::Usage { ticket: Ticket(crate::ticket::USAGE_TICKET | number) });
+    Ok(())
+}
