@@ -28,6 +28,7 @@ mod running;
 mod seal;
 mod secret;
 mod spin;
+mod stats;
 pub(crate) mod units;
 mod versus;
 mod warm;
@@ -64,6 +65,7 @@ pub(crate) use running::{Down, Status};
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
 pub(crate) use spin::{SPIN_MAX, Spin, spin_us};
+pub(crate) use stats::Stats;
 pub(crate) use versus::BenchVersus;
 pub(crate) use warm::Warm;
 
@@ -128,6 +130,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Read what lies below a path of a mount into the mount's caches ahead
     Warm(Warm),
+    /// Show what a server does, for whom, and how long it takes
+    Stats(Stats),
     /// List directories of a server, without a mount
     Ls(Ls),
     /// Print files of a server, without a mount

@@ -30,6 +30,8 @@ pub(crate) mod sync;
 mod target;
 pub(crate) mod tree;
 
+pub(crate) use show::human;
+
 use crate::address::{Place, Url, resolve};
 use crate::exit::{Code, Exit, code_of};
 use crate::login::Login;

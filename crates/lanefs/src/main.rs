@@ -44,6 +44,7 @@ mod running;
 mod secret;
 mod serve;
 mod signals;
+mod stats;
 mod status;
 mod terms;
 mod umount;
@@ -105,6 +106,7 @@ fn run(command: Command) -> Result<()> {
         Command::Status(args) => status::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Warm(args) => warm::run(&args),
+        Command::Stats(args) => stats::run(&args),
         Command::Ls(args) => files::ls::run(&args),
         Command::Cat(args) => files::cat::run(&args),
         Command::Cp(args) => files::cp::run(&args),
@@ -146,6 +148,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Status(_) => "status",
         Command::Doctor(_) => "doctor",
         Command::Warm(_) => "warm",
+        Command::Stats(_) => "stats",
         Command::Ls(_) => "ls",
         Command::Cat(_) => "cat",
         Command::Cp(_) => "cp",

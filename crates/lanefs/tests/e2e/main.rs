@@ -79,6 +79,7 @@ mod setid;
 mod shards;
 mod shutdown;
 mod special_files;
+mod stats;
 mod store_modes;
 mod stripes;
 mod systemd;
