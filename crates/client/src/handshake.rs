@@ -232,6 +232,7 @@ impl Client {
         link.leases.welcomed(!new_boot);
         link.credits = welcome.credits;
         link.outstanding = 0;
+        link.data_shards_used = false;
         turn.act(NetAction::admit(conn));
         self.begin_recovery(link_index);
         self.counters.connect_count += 1;

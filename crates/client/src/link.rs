@@ -47,6 +47,9 @@ pub(crate) struct Link {
     pub(crate) recovering: bool,
     /// Goodbye was sent on this connection: anything after it would be a protocol error.
     pub(crate) goodbye_sent: bool,
+    /// A change of contents was sent since the last Welcome and map: the sessions of all data shards
+    /// of the lane count as used.
+    pub(crate) data_shards_used: bool,
     pub(crate) leases: LinkLeases,
     /// Sent before everything else: reopens and relocks.
     pub(crate) urgent: VecDeque<usize>,
@@ -71,6 +74,7 @@ impl Link {
             temporary_refusal: None,
             recovering: false,
             goodbye_sent: false,
+            data_shards_used: false,
             leases: LinkLeases::new(),
             urgent: VecDeque::new(),
             resends: VecDeque::new(),

@@ -209,6 +209,10 @@ impl Client {
         let map_epoch = self.servers.map_epoch();
         let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
         let indices = (exchange.link_index, exchange.session_index);
+        let changes_contents = exchange.op.row().retry == Retry::Once && exchange.shard.is_data();
+        if changes_contents && self.config.rules.hold(Rule::SessionShards) {
+            self.servers.use_data_shards(exchange.link_index);
+        }
         let Some((server, link, session)) = self.servers.parts_mut(indices.0, indices.1) else {
             return;
         };
@@ -240,9 +244,8 @@ impl Client {
                 // the next recovery awaits it.
                 let is_recorded =
                     exchange.op.row().retry == Retry::Once || self.leases.flag(exchange.op) != 0;
-                if is_recorded && !session.used {
-                    session.used = true;
-                    session.boot_id = link.boot_id;
+                if is_recorded {
+                    session.set_used(link.boot_id);
                 }
                 let xid = session.begin(exchange_id);
                 exchange.xid = Some(xid);

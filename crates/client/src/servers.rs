@@ -269,6 +269,7 @@ impl Servers {
             }
         }
         self.add_sessions(random);
+        self.links.iter_mut().for_each(|link| link.data_shards_used = false);
         let mut changed = Changed::default();
         for ((shard, before), (_, after)) in before.into_iter().zip(all(self)) {
             let (Some(before), Some(after)) = (before, after) else { continue };
@@ -464,6 +465,23 @@ impl Servers {
         }
         let server_count = firsts.len();
         (firsts.into_iter().map(|(_, shard)| shard).chain(others).collect(), server_count)
+    }
+
+    /// A change of contents leaves over a link: the server may record the session at each data shard
+    /// of its lane.
+    pub(crate) fn use_data_shards(&mut self, link_index: usize) {
+        let Some(link) = self.links.get_mut(link_index) else { return };
+        let boot_id = link.boot_id;
+        if core::mem::replace(&mut link.data_shards_used, true) {
+            return;
+        }
+        for (_, index) in
+            self.sessions_of(link_index).into_iter().filter(|(shard, _)| shard.is_data())
+        {
+            if let Some(session) = self.sessions.get_mut(index) {
+                session.set_used(boot_id);
+            }
+        }
     }
 
     /// Whether one of a lane's shards may have a session of this client lane.

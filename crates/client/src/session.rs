@@ -62,7 +62,8 @@ pub(crate) struct Session {
     pub(crate) slot_waiters: VecDeque<usize>,
     /// Answered changes that may still be lost.
     pub(crate) replay: List,
-    /// A changing request was sent: the server may remember this session over restarts.
+    /// A changing request was sent, here or, for a data shard, at another one of its lane: the
+    /// server may remember this session over restarts.
     pub(crate) used: bool,
     /// The server's boot that has all changes of this session.
     pub(crate) boot_id: u64,
@@ -94,6 +95,14 @@ impl Session {
     pub(crate) fn set_moved(&mut self) {
         self.boot_id = 0;
         self.replay.forget_boots();
+    }
+
+    /// The server may remember this session over restarts, as of this boot.
+    pub(crate) const fn set_used(&mut self, boot_id: u64) {
+        if !self.used {
+            self.used = true;
+            self.boot_id = boot_id;
+        }
     }
 
     /// The server has no session of this client any more.

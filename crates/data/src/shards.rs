@@ -359,6 +359,12 @@ impl Shards {
         self.record_next(shard);
     }
 
+    /// Whether all changes of a shard are recorded.
+    #[must_use]
+    pub fn is_recorded(&self, shard: ShardId) -> bool {
+        self.orders[self.shape.map.index_at_lane(shard)].is_empty()
+    }
+
     pub(crate) fn order(&mut self, shard: ShardId) -> &mut Order {
         &mut self.orders[self.shape.map.index_at_lane(shard)]
     }

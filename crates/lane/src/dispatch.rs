@@ -318,6 +318,7 @@ impl Lane {
             return Ok(false);
         }
         if request.shard.is_data() {
+            self.record_at_data_shards(turn, key);
             let slot = self.sessions.table_or_new(key).slot(request.slot);
             slot.xid = request.xid;
             slot.op = request.op;

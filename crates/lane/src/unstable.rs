@@ -14,7 +14,7 @@ use crate::config::Share;
 use crate::request::Replay;
 use crate::request_header::{RequestHeader, SlotId};
 use crate::response::{Response, SlotReply};
-use crate::session::{Done, State};
+use crate::session::{Done, Key, State};
 use crate::waiters::{Cause, Waiter, Waiting};
 use alloc::vec::Vec;
 use data::{Answer, Dependencies, LostWrite, Token};
@@ -34,6 +34,22 @@ pub(crate) struct Written {
 }
 
 impl Lane {
+    /// A session is about to change contents at a shard that does not know it: records it at all
+    /// data shards of this lane, with one flush. Its next first writes wait for no record then.
+    pub(crate) fn record_at_data_shards(&mut self, turn: &mut Turn<'_>, key: Key) {
+        if self.sessions.table(key).is_some_and(|table| table.recorded_in.is_some()) {
+            return;
+        }
+        let shards: Vec<ShardId> = self.data.shards().collect();
+        for shard in shards {
+            // Behind a write that is not recorded the record would wait for that write's bytes.
+            if self.data.is_recorded(shard) {
+                self.record_session((shard, key.1));
+            }
+        }
+        self.on_outcomes(turn);
+    }
+
     /// A write has reached its object: replies, or defers the reply.
     pub(crate) fn on_written(&mut self, turn: &mut Turn<'_>, written: &Written) {
         if let Some(replay) = self.waiters.answers.replay(written.token) {

@@ -148,6 +148,11 @@ impl Plan {
                 self.speeds.object_ns = 5 * MS;
                 self.client_dies_too = false;
             }
+            Rule::SessionShards => {
+                self.contend(&WRITES);
+                self.data_shard_count = 4;
+                self.client_dies_too = false;
+            }
             Rule::SizeFlag | Rule::SettleDurable => self.contend(&WRITES),
             Rule::VerifyContents | Rule::OverwriteIntent => {
                 self.contend(&REWRITES);

@@ -151,6 +151,7 @@ mod rules {
         settle_asked SettleAsked,
         two_phase_order TwoPhaseOrder,
         drain_peer_lanes DrainPeerLanes,
+        session_shards SessionShards,
         late_replies LateReplies,
         lists_whole ListsWhole,
         verify_contents VerifyContents,

@@ -50,6 +50,9 @@ rules! {
     /// Connections to an earlier boot are closed once the next boot is known. Otherwise they might
     /// never fail, and the next boot waits for their sessions' replays.
     DrainPeerLanes "drain-peer-lanes",
+    /// A client resumes its session at all data shards of each lane at which it has changed contents:
+    /// the server has recorded it at all of them.
+    SessionShards "session-shards",
     /// A reply of an earlier boot that is received when the next boot is known is replayed like any
     /// other: a shard's replays begin when its own connection is a new one. Such replies come only
     /// where connections are not closed, so this rule counts only without [`Rule::DrainPeerLanes`].

@@ -233,6 +233,15 @@ impl Harness {
         self.answer(request, &resumed.to_bytes());
     }
 
+    /// Takes the Resume of a shard; those of other shards are answered, and have nothing to replay.
+    pub(super) fn take_resume(&mut self, shard: ShardId) -> ReceivedRequest {
+        let (ours, others): (Vec<_>, Vec<_>) =
+            self.requests.drain(..).partition(|request| request.head.shard == shard);
+        others.iter().for_each(|other| self.resumed(other, 0, false));
+        let [ours] = &ours[..] else { panic!("one Resume for {shard}") };
+        ours.clone()
+    }
+
     /// Takes the answers since the last call.
     pub(super) fn answers(&mut self) -> Vec<CallOutcome> {
         core::mem::take(&mut self.answered)

@@ -44,7 +44,7 @@ fn a_list_is_one_request_and_comes_back_with_its_bytes() {
     assert_eq!(harness.outcome(), Ok(Answer::Written(answer)));
     assert!(harness.client.replay_bytes() > 0);
     harness.restart();
-    let resume = harness.take();
+    let resume = harness.take_resume(request.head.shard);
     harness.resumed(&resume, 0, true);
     let replay = harness.take();
     assert_eq!((replay.head.op, replay.head.flags), (Op::WriteList, request_flag::REPLAY));

@@ -73,6 +73,27 @@ fn ops(harness: &Harness) -> Vec<Op> {
     harness.requests.iter().map(|request| request.head.op).collect()
 }
 
+/// The server may have recorded the session at all of them.
+#[test]
+fn a_client_resumes_at_all_data_shards_of_a_lane_at_which_it_wrote() {
+    let mut harness = Harness::new(2);
+    harness.answers_recovery = false;
+    harness.call(1, write(1, 4));
+    let request = harness.take();
+    harness.token(&request, 5, &written(4));
+    assert!(harness.outcome().is_ok());
+    harness.restart();
+    let map = &harness.shape.map;
+    let lane = map.lane(request.head.shard);
+    let shards = map.shard_counts().shards();
+    let there: Vec<_> =
+        shards.filter(|shard| shard.is_data() && map.lane(*shard) == lane).collect();
+    assert!(there.len() > 1, "else it shows nothing");
+    let resumed: Vec<_> = harness.requests.iter().map(|request| request.head.shard).collect();
+    assert_eq!(resumed, there);
+    assert!(ops(&harness).iter().all(|op| *op == Op::Resume));
+}
+
 #[test]
 fn a_new_boot_gets_the_changes_it_lacks_in_order_and_then_the_rest() {
     let (mut harness, request) = harness_with_three();
@@ -192,7 +213,7 @@ fn a_write_is_replayed_with_its_bytes() {
     assert_eq!(harness.retained.values().copied().collect::<Vec<_>>(), [bulk(9, 4096)]);
     for _ in 0..2 {
         harness.restart();
-        let resume = harness.take();
+        let resume = harness.take_resume(request.head.shard);
         harness.resumed(&resume, 0, true);
         let replay = harness.take();
         let sent = replay.bulk.unwrap();
@@ -235,7 +256,7 @@ fn an_abandoned_write_that_was_executed_can_be_replayed() {
         assert_eq!(harness.retained.len(), 1, "the one that was executed");
     }
     harness.restart();
-    let resume = harness.take();
+    let resume = harness.take_resume(harness.shape.map.data_shard(FILE, 0));
     harness.resumed(&resume, 0, true);
     assert_eq!(harness.take().bulk.map(|bulk| bulk.bulk_bytes), Some(4096));
     assert_eq!(harness.take().bulk, None);

@@ -201,7 +201,7 @@ impl Lane {
     }
 
     /// Records a session that has changed nothing at a shard.
-    fn record_session(&mut self, (shard, session): (ShardId, SessionId)) {
+    pub(crate) fn record_session(&mut self, (shard, session): (ShardId, SessionId)) {
         let Some(row) = self.sessions.get(session).map(|session| session.row) else { return };
         let open_no = self.commit.open_no();
         let has_space = self.space_for_own() && !self.is_stopping();

@@ -280,6 +280,13 @@ impl Run {
                     continue;
                 }
                 client.parts.entry(shard).or_default().boot_id = boot_id;
+                // The server records the session at all data shards of the lane.
+                for at in self.server.map.shard_counts().shards() {
+                    if shard.is_data() && at.is_data() && self.server.map.lane(at) == lane {
+                        let part = || Part { boot_id, ..Part::default() };
+                        client.parts.entry(at).or_insert_with(part);
+                    }
+                }
                 owed.head.session = session;
                 owed.head.conn_epoch = fields.conn_epoch;
                 owed.head.flags = if owed.sent.is_some() { request_flag::RESENT } else { 0 };

@@ -233,11 +233,18 @@ impl Peer {
         replies.remove(0)
     }
 
-    /// After a restart: ends the replays for a shard without any.
+    /// After a restart: ends the replays for a shard without any; for a data shard those for all of
+    /// its lane, because the server has recorded the session there.
     pub(crate) fn come_back(&mut self, server: &mut TestServer, shard: ShardId) {
-        let head = self.head(Op::ReplayDone, shard, 0);
-        let body = wire::ReplayDone { reopen_count: 0 }.to_bytes();
-        assert_eq!(self.ask_for(server, &head, &body, None).head.status, Status::Ok);
+        let map = server.map.clone();
+        let is_there = |at: &ShardId| at.is_data() && map.lane(*at) == map.lane(shard);
+        let shards = map.shard_counts().shards();
+        let others = shards.filter(|at| shard.is_data() && *at != shard && is_there(at));
+        for shard in [shard].into_iter().chain(others) {
+            let head = self.head(Op::ReplayDone, shard, 0);
+            let body = wire::ReplayDone { reopen_count: 0 }.to_bytes();
+            assert_eq!(self.ask_for(server, &head, &body, None).head.status, Status::Ok);
+        }
     }
 
     pub(crate) fn create(&mut self, server: &mut TestServer, text: &str) -> InodeNo {

@@ -32,9 +32,11 @@ impl Harness {
         let shard = server.map.data_shard(inode, 0);
         let mut harness = Self { server, peers, inode, shard };
         for client in 0..2 {
-            let (head, got) = harness.write(client, 1, Some(0), b"0123456789");
-            assert_eq!(got.unwrap().head.flags, reply_flag::GATED, "its first one {head:?}");
+            // Its first one, which waits for the record of its session.
+            assert!(harness.write(client, 1, Some(0), b"0123456789").1.is_some());
         }
+        harness.server.pass_ms(100);
+        harness.server.run();
         harness
     }
 
@@ -108,6 +110,18 @@ fn a_write_is_answered_with_a_token_and_durable_soon() {
     harness.server.run();
     let synced = harness.peers[0].replies(&mut harness.server).pop().unwrap();
     assert!(synced.head.committed >= ping.head.transno);
+}
+
+/// The first write of a session at a lane records it at all of the lane's data shards.
+#[test]
+fn a_first_write_at_a_further_shard_waits_for_no_record_of_its_session() {
+    let mut harness = Harness::new(Share::Write);
+    for name in ["g", "h", "i", "j", "k", "l"] {
+        harness.inode = harness.peers[0].create(&mut harness.server, name);
+        harness.shard = harness.server.map.data_shard(harness.inode, 0);
+        let got = harness.write(0, 1, Some(0), b"0123").1.unwrap();
+        assert_eq!(got.head.flags, reply_flag::TOKEN, "{:?}", harness.shard);
+    }
 }
 
 #[test]
