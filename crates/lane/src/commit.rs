@@ -143,8 +143,13 @@ impl Commit {
 
     /// The log space left behind the batch in flight and the open one.
     pub(crate) fn space_bytes(&self) -> u64 {
-        let open_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
-        self.space.space_bytes.saturating_sub(self.in_flight_bytes).saturating_sub(open_bytes)
+        let promised_bytes = self.in_flight_bytes.saturating_add(self.open_bytes());
+        self.space.space_bytes.saturating_sub(promised_bytes)
+    }
+
+    /// The bytes of the open batch.
+    pub(crate) fn open_bytes(&self) -> u64 {
+        u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX)
     }
 
     /// The open batch.

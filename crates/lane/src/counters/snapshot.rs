@@ -43,9 +43,15 @@ impl Lane {
             &mut row,
             &[
                 (Metric::LogFreeBytes, self.commit.space_bytes()),
+                (Metric::LogOpenBytes, self.commit.open_bytes()),
                 (Metric::ResidentBytes, resident_bytes),
+                (Metric::Sessions, u64::try_from(self.sessions.count()).unwrap_or(u64::MAX)),
             ],
         );
+        // Of each shard or of none.
+        if let Some(names_bytes) = self.metas.iter().map(meta::Shard::resident_bytes).sum() {
+            set_all(&mut row, &[(Metric::NamesBytes, names_bytes)]);
+        }
         row
     }
 }

@@ -72,6 +72,10 @@ fn every_answered_request_is_counted_once_for_its_operation_client_export_and_jo
             assert_eq!(sum(&found, by, metric), all, "{metric:?} {by:?}");
         }
     }
+    let lane = &found.rows(By::Lane)[0];
+    assert_eq!(lane.number(Metric::Sessions), Some(4), "also the one that has left");
+    assert_eq!(lane.number(Metric::Connections), Some(3));
+    assert_eq!(lane.number(Metric::NamesBytes), None, "no limit");
     // The request for the counters itself is counted when its reply leaves, so by the next one.
     let counted = |found: &Snapshot| found.rows(By::Lane)[0].number(Metric::Requests).unwrap();
     assert_eq!(counted(&found), 21);

@@ -152,6 +152,8 @@ metrics! {
     CommitNotifications = 40, "commit_notifications", Counter, Count, Sum,
         "Commit notifications sent";
     LogFreeBytes = 41, "log_free_bytes", Gauge, Bytes, Sum, "Space left in the log";
+    LogOpenBytes = 42, "log_open_bytes", Gauge, Bytes, Sum,
+        "Records that gather for the next batch of the log";
     // Of lanes: waits, by cause.
     WaitsBatch = 48, "waits" {"cause" = "batch"}, Counter, Count, Sum,
         "Replies and steps that waited for a batch of the log";
@@ -197,6 +199,10 @@ metrics! {
         "Connections closed because their peer broke the protocol";
     Inodes = 84, "inodes", Gauge, Count, Sum, "Inodes";
     ResidentBytes = 85, "resident_bytes", Gauge, Bytes, Same, "Memory of the process";
+    NamesBytes = 86, "names_bytes", Gauge, Bytes, Sum,
+        "Memory of names and attributes, where it is limited";
+    Sessions = 87, "sessions", Gauge, Count, Sum,
+        "Sessions, also of clients without a connection";
     // Of lanes: leases.
     LeasesHeld = 96, "leases", Gauge, Count, Sum, "Leases held by clients";
     LeasesGranted = 97, "leases_granted", Counter, Count, Sum, "Leases granted";
