@@ -22,6 +22,7 @@ mod lease_grants;
 mod leases;
 mod line;
 mod log;
+mod metrics;
 mod pin;
 mod root_dir;
 mod running;
@@ -59,6 +60,7 @@ pub(crate) use lease_grants::{Granting, LeaseGrants};
 pub(crate) use leases::{Leases, LeasesArg};
 pub(crate) use line::parse;
 pub(crate) use log::LogArg;
+pub(crate) use metrics::MetricsArg;
 pub(crate) use pin::{Pin, PinArg};
 pub(crate) use root_dir::RootDirArg;
 pub(crate) use running::{Down, Status};
@@ -445,6 +447,8 @@ pub(crate) struct Serve {
     pub(crate) certificates: CertArg,
     #[command(flatten)]
     pub(crate) serving: Serving,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArg,
     #[command(flatten)]
     pub(crate) log: LogArg,
     /// Read options from this file, under the same names; the command line wins [default:

@@ -33,6 +33,7 @@ mod lanes;
 mod limits;
 mod log;
 mod login;
+mod metrics;
 mod mount;
 mod mounts;
 mod notify;

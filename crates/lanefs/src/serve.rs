@@ -8,6 +8,7 @@ use crate::args::{self, Direct, Pin};
 use crate::exit::Exit;
 use crate::export::ADDRESS_FILE;
 use crate::lanes::{self, ProcessEvent, count_text};
+use crate::metrics::{Metrics, Source};
 use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
 use crate::secret::{ReloadTrigger, WatchedSecrets};
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let driver = driver::choose(args.driver.driver)?;
     args.serving.io.io_engine.engine().check(driver)?;
     let credentials = credentials(args, trigger)?;
+    let metrics = metrics(args, &credentials)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
     let mut store = open(&path, args)?;
@@ -60,6 +62,9 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let address_file = path.join(ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n"))
         .with_context(|| format!("cannot write {}", address_file.display()))?;
+    if let Some((metrics, source)) = metrics {
+        metrics.start(Source { address, ..source })?;
+    }
     let lanes = count_text(stoppers.len());
     let map = map_of(&store, u16::try_from(stoppers.len())?);
     let _running = Running::begin(Entry {
@@ -123,6 +128,17 @@ fn credentials(args: &args::Serve, trigger: ReloadTrigger) -> Result<Credentials
     let warn = Arc::new(|line: &str| warn!("{line}"));
     let seals = Some(library::certificates::server(files, watched.is_some(), warn)?);
     Ok(Credentials { secrets, watched, seals })
+}
+
+/// What answers Prometheus, if that is wanted, and how it asks the server.
+fn metrics(args: &args::Serve, credentials: &Credentials) -> Result<Option<(Metrics, Source)>> {
+    let has_secret = credentials.watched.is_some();
+    let Some(metrics) = Metrics::open(&args.metrics, has_secret)? else { return Ok(None) };
+    let secret_file = secret::path_or_new(args.secret.secret_file.as_deref());
+    let sealing = if credentials.seals.is_some() { Sealing::All } else { args.seal.sealing() };
+    let address = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
+    let secret = credentials.secrets.current;
+    Ok(Some((metrics, Source { address, secret, secret_file, sealing })))
 }
 
 /// The store; made if there is none and no certain one is wanted.

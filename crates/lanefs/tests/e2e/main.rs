@@ -47,6 +47,7 @@ mod listings;
 mod locks;
 mod many_clients;
 mod meta_memory;
+mod metrics;
 mod mount_by_type;
 mod mount_namespace;
 mod mount_options;
