@@ -408,15 +408,20 @@ impl Lane {
     fn is_append_wanted(&mut self) -> bool {
         const GATHERED_BYTES_MAX: usize = 256 * 1024;
         let open_no = self.commit.open_no();
-        let mut waited_for = self.waiters.gates().any(|gate| gate.batch_no == open_no);
-        let mut removed_count = 0;
+        let (mut has_dependents, mut removed_count) = (false, 0);
         for (_, open) in self.commit.dependents.of_last(open_no) {
-            waited_for |= !open.fences.is_empty() || !open.replays.is_empty();
+            has_dependents |= !open.fences.is_empty() || !open.replays.is_empty();
             removed_count += open.removed.len();
         }
         // Half of what may be removed at a time, with what waits at other lanes.
         let removed_count = removed_count * usize::from(self.config.lane_count());
-        let waiting = waited_for || self.waiters.is_urgent();
+        let waited_for = self.waiters.gates().any(|gate| gate.batch_no == open_no);
+        let is_recorded = |shard, transno| self.commit.shard(shard).pushed >= transno;
+        // One flush for the names and the contents of an fsync, and no other one beside the
+        // object's.
+        let waiting = has_dependents
+            || ((waited_for || self.waiters.is_urgent())
+                && !self.waiters.await_contents_too(open_no, is_recorded));
         let ending = self.is_stopping() || !self.recovery.is_over();
         let removing = removed_count * 2 >= self.config.limits.destroy_count_max;
         waiting || ending || removing || self.commit.batch.bytes_count() >= GATHERED_BYTES_MAX

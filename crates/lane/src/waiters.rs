@@ -15,7 +15,7 @@ mod suspended;
 
 pub(crate) use answers::{Answers, Waiting};
 
-use crate::acknowledgements::Gate;
+use crate::acknowledgements::{BatchNo, Gate};
 use crate::request::{ReceivedFrame, Sizing, SuspendedRequest};
 use crate::request_header::SlotId;
 use crate::response::DeferredReply;
@@ -27,7 +27,7 @@ use disk::TxnId;
 use interface::{Bulk, ConnId, Mono, Seed};
 use meta::{EndedWait, LeaseKey, Unit};
 use wire::counters::Metric;
-use wire::{Contents, ShardId, Transno};
+use wire::{Contents, Op, SessionId, ShardId, Transno};
 
 /// What something waits for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -292,6 +292,31 @@ impl Waiters {
         self.urgent_count > 0
     }
 
+    /// Whether a batch is waited for by calls alone that wait for contents as well, as an fsync does
+    /// of a new file, and the records of these are still to come. `is_recorded`: of a write.
+    pub(crate) fn await_contents_too(
+        &self,
+        batch_no: BatchNo,
+        is_recorded: impl Fn(ShardId, Transno) -> bool,
+    ) -> bool {
+        /// More callers than these share a flush anyway.
+        const COUNT_MAX: usize = 8;
+        let mut sessions: Vec<SessionId> = Vec::new();
+        for (cause, waiters) in self.by_cause.range(Cause::Write(ShardId(0), Transno(0))..) {
+            let Cause::Write(shard, until) = cause else { break };
+            if is_recorded(*shard, *until) || sessions.len() > COUNT_MAX {
+                return false;
+            }
+            sessions.extend(waiters.iter().filter_map(syncing_session));
+        }
+        let gates = self.gates().filter(|gate| gate.batch_no == batch_no);
+        let mut waiters = gates.filter_map(|gate| self.by_cause.get(&Cause::Batch(gate))).flatten();
+        !sessions.is_empty()
+            && waiters.all(|waiter| {
+                syncing_session(waiter).is_some_and(|session| sessions.contains(&session))
+            })
+    }
+
     /// Whether a request is suspended by a lock or a lease, or is to be resumed.
     pub(crate) fn has_locked(&self) -> bool {
         let is_meant = |cause: &Cause| matches!(cause, Cause::Lock(..) | Cause::Lease(_));
@@ -320,6 +345,20 @@ impl Waiters {
 
     fn take_all(&mut self, is_meant: impl Fn(&Cause) -> bool) -> Vec<Waiter> {
         self.by_cause.extract_if(.., |cause, _| is_meant(cause)).flat_map(|(_, all)| all).collect()
+    }
+}
+
+/// The session of a Sync that waits.
+fn syncing_session(waiter: &Waiter) -> Option<SessionId> {
+    match waiter {
+        Waiter::Reply(reply) if reply.header.op == Op::Sync => Some(reply.header.session),
+        Waiter::Reply(_)
+        | Waiter::Slot(_)
+        | Waiter::Size(..)
+        | Waiter::Step(_)
+        | Waiter::Grant(_)
+        | Waiter::Suspended(_)
+        | Waiter::Received(_) => None,
     }
 }
 

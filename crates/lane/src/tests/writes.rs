@@ -124,6 +124,34 @@ fn a_first_write_at_a_further_shard_waits_for_no_record_of_its_session() {
     }
 }
 
+/// An fsync of a new file: its name's record becomes durable with its contents'.
+#[test]
+fn names_and_contents_of_an_fsync_become_durable_with_one_flush_of_the_log() {
+    let mut server = TestServer::new(71);
+    server.limits.log_ms = 20;
+    let mut harness = Harness::of(server);
+    harness.inode = harness.peers[0].create(&mut harness.server, "g");
+    harness.shard = harness.server.map.data_shard(harness.inode, 0);
+    assert!(harness.write(0, 1, Some(0), b"0123").1.is_some());
+    let batch_count = harness.server.counters(0).batch_count;
+    for shard in [harness.inode.shard(), harness.shard] {
+        let head = harness.peers[0].head(Op::Sync, shard, 0);
+        harness.peers[0].send(&mut harness.server, &head, &[], None);
+    }
+    harness.server.run();
+    assert_eq!(harness.peers[0].replies(&mut harness.server).len(), 2);
+    assert_eq!(harness.server.counters(0).batch_count, batch_count + 1);
+    // Another client's call for names waits for no contents.
+    harness.inode = harness.peers[0].create(&mut harness.server, "h");
+    harness.shard = harness.server.map.data_shard(harness.inode, 0);
+    assert!(harness.write(0, 1, Some(0), b"0123").1.is_some());
+    let head = harness.peers[1].head(Op::Sync, harness.inode.shard(), 0);
+    harness.peers[1].send(&mut harness.server, &head, &[], None);
+    harness.server.run();
+    assert_eq!(harness.peers[1].replies(&mut harness.server).len(), 1);
+    assert_eq!(harness.server.counters(0).batch_count, batch_count + 2);
+}
+
 #[test]
 fn a_write_depends_on_overlapping_writes_of_other_clients() {
     let mut harness = Harness::new(Share::Write);
