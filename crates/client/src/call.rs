@@ -204,8 +204,13 @@ pub enum Call<'a> {
     Statfs,
     /// [`Answer::Bytes`].
     Read(wire::Read),
+    /// The same for a page cache: [`crate::Granted::contents`] says whether it may keep the bytes.
+    ReadPages(wire::Read),
     /// [`Answer::Written`].
     Write(Write),
+    /// The same for bytes that were stored to through a mapping: they leave a page cache, perhaps
+    /// because it drops them.
+    WriteBack(Write),
     /// [`Answer::List`].
     ReadList(ReadList<'a>),
     /// [`Answer::Written`], with the first piece's position and the total. `Invalid` when pieces
@@ -280,8 +285,8 @@ impl Call<'_> {
             Self::Setxattr(args) => (Some(&mut args.inode), None),
             Self::Listxattr(args) => (Some(&mut args.inode), None),
             Self::Removexattr(args) => (Some(&mut args.inode), None),
-            Self::Read(args) => (Some(&mut args.inode), None),
-            Self::Write(args) => (Some(&mut args.inode), None),
+            Self::Read(args) | Self::ReadPages(args) => (Some(&mut args.inode), None),
+            Self::Write(args) | Self::WriteBack(args) => (Some(&mut args.inode), None),
             Self::ReadList(args) => (Some(&mut args.inode), None),
             Self::WriteList(args) => (Some(&mut args.inode), None),
             Self::Allocate(args) => (Some(&mut args.inode), None),

@@ -55,7 +55,7 @@ pub struct Granted {
     pub name: Option<Mono>,
     /// The new name of a rename.
     pub new_name: Option<Mono>,
-    /// The contents of the opened file.
+    /// The contents of the opened file; of [`crate::Call::ReadPages`] the pages of the file.
     pub contents: Option<Mono>,
     /// The entries of a listing that say so.
     pub entries: Option<Mono>,
@@ -92,6 +92,8 @@ pub enum RecalledKey {
     Name(InodeNo, Vec<u8>),
     /// The contents of a file.
     Contents(InodeNo),
+    /// The pages of a file, mapped ones too.
+    Pages(InodeNo),
     /// Everything.
     All,
 }
@@ -124,9 +126,19 @@ impl Leases {
     }
 
     /// The flag of a request.
-    pub(crate) fn flag(&self, op: Op) -> u16 {
-        let asks = self.asks && op.row().grants != Grants::Nothing;
-        if asks { request_flag::LEASES } else { 0 }
+    pub(crate) fn flag(&self, exchange: &Exchange) -> u16 {
+        let grants = match exchange.op.row().grants {
+            Grants::Nothing => false,
+            Grants::Pages => exchange.flags & request_flag::LEASES != 0,
+            Grants::Attributes
+            | Grants::Name
+            | Grants::RemovedName
+            | Grants::BothNames
+            | Grants::Inode
+            | Grants::Contents
+            | Grants::Entries => true,
+        };
+        if self.asks && grants { request_flag::LEASES } else { 0 }
     }
 }
 
@@ -186,6 +198,12 @@ impl Client {
         let links = self.servers.links().iter().map(|link| link.leases.until);
         let until = links.filter(|until| *until > Mono(0)).min().unwrap_or(Mono(0));
         Term { no: self.leases.term_no, until }
+    }
+
+    /// Whether a server has granted anything: servers without leases do not.
+    #[must_use]
+    pub fn was_granted_any(&self) -> bool {
+        self.servers.links().iter().any(|link| link.leases.granted_no > LeaseNo(0))
     }
 
     /// The frontend was used at this time, by a call or without one.
@@ -346,6 +364,7 @@ impl Client {
             LeaseKey::Attributes(inode) => RecalledKey::Attributes(of(inode)),
             LeaseKey::Name(dir, name) => RecalledKey::Name(of(dir), name.bytes().to_vec()),
             LeaseKey::Contents(inode) => RecalledKey::Contents(of(inode)),
+            LeaseKey::Pages(inode) => RecalledKey::Pages(inode),
             LeaseKey::All => RecalledKey::All,
         });
         let id = RecallId { link_index, conn_epoch: link.conn_epoch, recall_no: recall.recall_no };
@@ -354,7 +373,7 @@ impl Client {
             match key {
                 RecalledKey::Contents(inode) => self.forget_kept(*inode),
                 RecalledKey::All => self.end_kept_of(link_index),
-                RecalledKey::Attributes(_) | RecalledKey::Name(..) => {}
+                RecalledKey::Attributes(_) | RecalledKey::Name(..) | RecalledKey::Pages(_) => {}
             }
         }
         self.leases.recalls.push_back((id, keys));

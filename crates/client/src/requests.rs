@@ -43,6 +43,8 @@ pub(crate) struct Exchange {
     pub(crate) retained: Option<Bulk>,
     /// The change must be durable before the reply.
     pub(crate) sync: bool,
+    /// Further flags of the request. Leases are requested only by a client that caches.
+    pub(crate) flags: u16,
     pub(crate) urgent: bool,
     pub(crate) place: Place,
     /// Its file's layout, if it is about contents and the layout is known.

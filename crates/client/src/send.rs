@@ -63,6 +63,7 @@ impl Client {
             bulk: request.bulk,
             retained: None,
             sync: request.sync,
+            flags: request.flags,
             urgent: request.plan.is_urgent(),
             place: Place::Unrouted,
             layout: None,
@@ -217,7 +218,8 @@ impl Client {
             return;
         };
         let mut flags = if exchange.sync { request_flag::SYNC } else { 0 };
-        flags |= self.leases.flag(exchange.op);
+        flags |= exchange.flags & !request_flag::LEASES;
+        flags |= self.leases.flag(exchange);
         let xid = match exchange.xid {
             Some(xid) => {
                 flags |= request_flag::RESENT;
@@ -243,7 +245,7 @@ impl Client {
                 // A session that is granted leases is recorded as one that changes something is:
                 // the next recovery awaits it.
                 let is_recorded =
-                    exchange.op.row().retry == Retry::Once || self.leases.flag(exchange.op) != 0;
+                    exchange.op.row().retry == Retry::Once || flags & request_flag::LEASES != 0;
                 if is_recorded {
                     session.set_used(link.boot_id);
                 }

@@ -70,9 +70,16 @@ fn read(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, Decod
     if read_bytes > BULK_BYTES_MAX {
         return Err(DecodeError::ProtocolError(ProtocolError::TooLong));
     }
-    let DataRequest { token, client, .. } = *request;
-    let (object_offset, compared) = (file_offset, false);
-    let pending = QueuedOp::Read { token, object_offset, read_bytes, client, accesses, compared };
+    let DataRequest { token, client, kept, .. } = *request;
+    let pending = QueuedOp::Read {
+        token,
+        object_offset: file_offset,
+        read_bytes,
+        client,
+        accesses,
+        compared: false,
+        kept,
+    };
     Ok(Decoded::new((inode, file_offset), pending))
 }
 

@@ -109,6 +109,8 @@ pub(crate) struct Object {
     pub(crate) allocated_change_no: u64,
     pub(crate) queue: VecDeque<QueuedOp>,
     pub(crate) running_count: u32,
+    /// The writes among them.
+    pub(crate) writing_count: u32,
     pub(crate) exclusive: bool,
     pub(crate) fence_count: u32,
     pub(crate) written: Vec<Effect>,
@@ -148,6 +150,7 @@ impl Object {
             allocated_change_no: 0,
             queue: VecDeque::new(),
             running_count: 0,
+            writing_count: 0,
             exclusive: false,
             fence_count: 0,
             written: Vec::new(),
@@ -191,6 +194,7 @@ impl Object {
         let known = self.stat.is_some() && !self.doubtful;
         let settled = self.written.is_empty() && !self.sync_running;
         let may_begin = match first {
+            QueuedOp::Read { kept: true, .. } => known && self.writing_count == 0,
             QueuedOp::Read { .. }
             | QueuedOp::ReadList(_)
             | QueuedOp::Glimpse(_)

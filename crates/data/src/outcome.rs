@@ -28,6 +28,8 @@ pub struct DataRequest<'a> {
     pub bulk: Option<Bulk>,
     /// The client.
     pub client: ClientUuid,
+    /// A cache will keep the bytes of a read: writes in progress end before it begins.
+    pub kept: bool,
 }
 
 /// A lost write that is replayed.

@@ -8,7 +8,7 @@ use wire::{Allocation, ClientUuid, InodeNo, Pieces};
 /// A queued operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum QueuedOp {
-    /// A read. `compared`: its blocks were just verified.
+    /// A read. `compared`: its blocks were just verified. `kept`: it waits for writes in progress.
     Read {
         token: Token,
         object_offset: u64,
@@ -16,6 +16,7 @@ pub(crate) enum QueuedOp {
         client: ClientUuid,
         accesses: bool,
         compared: bool,
+        kept: bool,
     },
     /// A list read.
     ReadList(ReadingList),

@@ -104,7 +104,8 @@ impl Harness {
         self.token_count += 1;
         let token = Token(self.token_count);
         let layout = Some(Layout::DEFAULT);
-        let request = DataRequest { token, op, shard, layout, body, bulk, client: CLIENT };
+        let request =
+            DataRequest { token, op, shard, layout, body, bulk, client: CLIENT, kept: false };
         let asked = self.with(|shards, turn| shards.submit(turn, &request)).map(|()| token);
         if !self.holds_intents {
             self.log_intents();
@@ -619,6 +620,26 @@ fn reads_end_with_the_file() {
     assert_eq!(harness.shards.read_bytes(), 5);
 }
 
+/// Such a write did not look for the lease that the read's client has.
+#[test]
+fn a_read_whose_bytes_are_kept_waits_for_the_writes_in_progress() {
+    let mut harness = Harness::with_file(100);
+    harness.write(0, 10);
+    let write = harness.one();
+    harness.read(0, 10);
+    assert!(matches!(harness.one(), Action::Object(ObjectAction::Read { .. })), "one that is not");
+    let body = Read { inode: FILE, file_offset: 0, read_bytes: 10, accesses: false }.to_bytes();
+    let (token, op, shard) = (Token(90), Op::Read, SHARDS.data_shard(FILE, 0));
+    let (layout, bulk, client, kept) = (None, None, CLIENT, true);
+    let request = DataRequest { token, op, shard, layout, body: &body, bulk, client, kept };
+    harness.with(|shards, turn| shards.submit(turn, &request)).unwrap();
+    assert!(harness.take().is_empty(), "it waits");
+    harness.done(&write);
+    let mut actions = harness.take();
+    actions.retain(|action| matches!(action, Action::Object(ObjectAction::Read { .. })));
+    assert_eq!(actions.len(), 1);
+}
+
 #[test]
 fn glimpses_see_what_was_written_at_once() {
     let mut harness = Harness::with_file(100);
@@ -814,7 +835,8 @@ fn a_request_that_may_make_a_file_longer_states_a_layout_that_fits() {
         (Op::Glimpse, &glimpse, None, true),
         (Op::Glimpse, &glimpse, Some(small), false),
     ] {
-        let request = DataRequest { token, op, shard, layout, body, bulk: None, client };
+        let request =
+            DataRequest { token, op, shard, layout, body, bulk: None, client, kept: false };
         let result = harness.with(|shards, turn| shards.submit(turn, &request));
         let wanted = if accepted { Ok(()) } else { Err(ProtocolError::Malformed) };
         assert_eq!(result, wanted, "{op:?} {layout:?}");

@@ -99,6 +99,7 @@ impl Shards {
             object.exclusive = true;
         } else {
             object.running_count += 1;
+            object.writing_count += 1;
         }
         let change = write_change(inode, object_offset, Some(bulk), 0);
         let (transno, place_no, change_no) = (Transno(0), 0, 0);

@@ -50,6 +50,9 @@ impl Shards {
         if exclusive {
             self.ran_alone(turn, inode);
         } else {
+            if let Some(object) = self.objects.get_mut(&inode) {
+                object.writing_count -= 1;
+            }
             self.ran(turn, inode);
         }
     }

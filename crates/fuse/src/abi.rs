@@ -168,6 +168,8 @@ pub(crate) const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 pub(crate) const GETATTR_HANDLE: u32 = 1 << 0;
 /// The WRITE comes from the page cache (a mapping): the flags do not belong to an open file.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+/// Of a READ: it has a lock owner, and so goes past the page cache.
+pub(crate) const READ_LOCK_OWNER: u32 = 1 << 1;
 /// The writer has no right to retain set-id bits.
 pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
 /// OPEN and CREATE: a truncating caller has no right to retain set-id bits.

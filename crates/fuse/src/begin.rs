@@ -2,8 +2,8 @@
 //! no side effects; `finish` handles the answers.
 
 use crate::abi::{
-    GETATTR_HANDLE, LK_FLOCK, OPEN_KILL_SET_ID, Opcode, TRANSFER_BYTES_MAX, WRITE_CACHE,
-    WRITE_KILL_SET_ID, lock_type, open_flag, setattr_flag,
+    GETATTR_HANDLE, LK_FLOCK, OPEN_KILL_SET_ID, Opcode, READ_LOCK_OWNER, TRANSFER_BYTES_MAX,
+    WRITE_CACHE, WRITE_KILL_SET_ID, lock_type, open_flag, setattr_flag,
 };
 use crate::args::{Args, Header};
 use crate::handle::FileHandle;
@@ -334,7 +334,8 @@ impl<'a> RequestDecoder<'a> {
         Ok(Decoded::Call(Call::Tmpfile(request), continuation))
     }
 
-    /// `fuse_read_in`.
+    /// `fuse_read_in`. A read that goes past the page cache names its lock owner; that of a fault, and
+    /// others that fill pages, do not.
     fn read(mut self) -> Result<Decoded<'a>, Status> {
         self.args.skip(8)?; // fh
         let file_offset = self.args.u64()?;
@@ -342,10 +343,15 @@ impl<'a> RequestDecoder<'a> {
         if i64::try_from(file_offset).is_err() {
             return Err(Status::Invalid);
         }
-        self.args.skip(12)?; // read_flags, lock_owner
+        let fills_pages = self.args.u32()? & READ_LOCK_OWNER == 0;
+        self.args.skip(8)?; // lock_owner
         let accesses = self.args.u32()? & open_flag::NO_ACCESS_TIME == 0;
         let request = wire::Read { inode: self.header.inode, file_offset, read_bytes, accesses };
-        Ok(Decoded::Call(Call::Read(request), Continuation::Bytes))
+        Ok(if fills_pages {
+            Decoded::Call(Call::ReadPages(request), Continuation::Pages)
+        } else {
+            Decoded::Call(Call::Read(request), Continuation::Bytes)
+        })
     }
 
     /// `fuse_write_in`. Privileges are cleared before the bytes are written.
@@ -386,7 +392,8 @@ impl<'a> RequestDecoder<'a> {
         let sync = flags & open_flag::DATA_SYNC != 0 && !mapped;
         let inode = self.header.inode;
         let request = Write { inode, file_offset, append, bulk: self.bulk, sync, clears };
-        Ok(Decoded::Call(Call::Write(request), Continuation::Written))
+        let call = if mapped { Call::WriteBack(request) } else { Call::Write(request) };
+        Ok(Decoded::Call(call, Continuation::Written))
     }
 
     fn release(mut self) -> Result<Decoded<'a>, Status> {

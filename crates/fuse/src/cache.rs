@@ -166,7 +166,10 @@ pub(crate) fn begin_call(
     (now, call): (Mono, &Call<'_>),
 ) -> Option<Asked> {
     let cache = cache?;
-    if let Call::Read(wire::Read { inode, .. }) | Call::Write(client::Write { inode, .. }) = call
+    if let Call::Read(wire::Read { inode, .. })
+    | Call::ReadPages(wire::Read { inode, .. })
+    | Call::Write(client::Write { inode, .. })
+    | Call::WriteBack(client::Write { inode, .. }) = call
         && let Some(layout) = cache.layout(*inode)
     {
         client.learn_layout(*inode, layout);

@@ -162,6 +162,14 @@ impl MountLane {
                     turn.act(Action::Release { buf: bulk.buf });
                 }
             }
+            (Continuation::Pages, Answer::Bytes(bulk)) => {
+                let inode = self.node(pending_id).inode();
+                self.reply(turn, pending_id, Status::Ok, Span::default(), bulk);
+                if let Some(bulk) = bulk {
+                    turn.act(Action::Release { buf: bulk.buf });
+                }
+                self.hold_pages(turn, inode, granted.contents);
+            }
             (Continuation::CopyRead { to, file_offset, clears }, Answer::Bytes(bulk)) => {
                 self.write_copy(turn, pending_id, (to, file_offset, clears), bulk);
             }

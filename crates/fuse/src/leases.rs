@@ -10,7 +10,7 @@
 
 use crate::handle::FileHandle;
 use crate::node::Node;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use client::Granted;
 use interface::{FileVersion, Mono};
@@ -29,6 +29,8 @@ pub(crate) const APPLY_MS_MAX: u64 = 20;
 const DESTROYED_NS: u64 = 10_000_000_000;
 /// The most files of which the version of the kernel's pages is known.
 const PAGES_COUNT_MAX: usize = 1 << 16;
+/// The most files with pages under leases.
+const HELD_COUNT_MAX: usize = 1 << 17;
 
 /// How long the kernel may cache what a reply says, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -80,6 +82,12 @@ pub(crate) struct Leases {
     clean_at: Mono,
     /// The pages that the kernel has.
     pages: BTreeMap<InodeNo, Pages>,
+    /// The files of which the kernel may have pages under leases of this lane. A mapping shows them
+    /// until they are dropped. One that the kernel has forgotten stays here: it may know it again
+    /// already.
+    held: BTreeSet<InodeNo>,
+    /// The term of these leases.
+    held_in: u64,
     /// Makes times of change differ from each other.
     nanos_last: u32,
 }
@@ -95,6 +103,8 @@ impl Leases {
             directories: BTreeMap::new(),
             clean_at: Mono(0),
             pages: BTreeMap::new(),
+            held: BTreeSet::new(),
+            held_in: 0,
             nanos_last: 0,
         }
     }
@@ -219,6 +229,36 @@ impl Leases {
     pub(crate) fn take_given(&mut self, now: Mono) -> Vec<Given> {
         let given = core::mem::take(&mut self.given);
         given.into_iter().filter(|given| given.until > now).collect()
+    }
+
+    /// The kernel gets pages of a file under a lease. Returns a file whose pages it has to drop for
+    /// that, if there are too many.
+    pub(crate) fn hold_pages(&mut self, inode: InodeNo) -> Option<InodeNo> {
+        self.held.insert(inode);
+        if self.held.len() > HELD_COUNT_MAX { self.held.pop_first() } else { None }
+    }
+
+    /// The kernel drops the pages of a file.
+    pub(crate) fn release_pages(&mut self, inode: InodeNo) {
+        self.held.remove(&inode);
+    }
+
+    /// The number of files with pages under leases.
+    pub(crate) fn held_count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Takes the files with pages under leases: the kernel is about to drop them.
+    pub(crate) fn take_held(&mut self) -> BTreeSet<InodeNo> {
+        core::mem::take(&mut self.held)
+    }
+
+    /// The same, if the term of their leases is another one than this.
+    pub(crate) fn take_held_before(&mut self, term_no: u64) -> BTreeSet<InodeNo> {
+        if core::mem::replace(&mut self.held_in, term_no) == term_no {
+            return BTreeSet::new();
+        }
+        self.take_held()
     }
 
     /// Whether the kernel's pages of a file, if it has any, are of this version. A request through

@@ -49,6 +49,8 @@ pub(crate) enum Continuation {
     Label { buffer_bytes: u32 },
     /// Bytes of a file.
     Bytes,
+    /// The same, for the page cache.
+    Pages,
     /// `fuse_write_out`.
     Written,
     /// The bytes are to be written to another position, or another file.

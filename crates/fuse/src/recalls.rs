@@ -27,10 +27,15 @@ const NAME_MS_MAX: u64 = 2;
 /// How long the kernel may take to drop pages after a connection was lost: a page that is being read
 /// is dropped only when it was read, over a new connection.
 const DROP_MS_MAX: u64 = 100;
+/// Files whose pages the kernel drops in a millisecond, besides.
+const DROPS_PER_MS: u64 = 20;
 /// A notify that takes longer is logged.
 const STUCK_MS_MIN: u64 = 2_000;
 /// The most notifies about names under way; beyond, the kernel forgets all names.
 const NAME_COUNT_MAX: usize = 1_024;
+
+/// Pages stay until they are dropped: a mapping asks for no validity.
+const NEVER: Mono = Mono(u64::MAX);
 
 /// A name below a node.
 type NodeName = (u64, Vec<u8>);
@@ -118,14 +123,22 @@ impl MountLane {
         if self.client.take_drop() {
             any = true;
             self.forget_known();
-            let until = turn.now.mono.after_ms(DROP_MS_MAX).min(self.leases.until());
+            let held_count = u64::try_from(self.leases.held_count()).unwrap_or(u64::MAX);
+            let drop_ms = DROP_MS_MAX.saturating_add(held_count / DROPS_PER_MS);
+            let until = turn.now.mono.after_ms(drop_ms);
             let work_no = self.begin_work(Cause::Drop, until);
             self.drop_all(turn, work_no);
             self.end_if_done(work_no);
         }
+        self.drop_pages_of_ended_term(turn);
         while let Some((id, keys)) = self.client.next_recall() {
             any = true;
-            let work_no = self.begin_work(Cause::Recall(id), self.leases.until());
+            let drops_pages = keys.iter().any(|key| match key {
+                RecalledKey::Contents(_) | RecalledKey::Pages(_) | RecalledKey::All => true,
+                RecalledKey::Attributes(_) | RecalledKey::Name(..) => false,
+            });
+            let until = if drops_pages { NEVER } else { self.leases.until() };
+            let work_no = self.begin_work(Cause::Recall(id), until);
             for key in keys {
                 let of_directory = self.recall_known(turn.now.mono, &key);
                 self.drop_key(turn, work_no, key, of_directory);
@@ -192,9 +205,10 @@ impl MountLane {
             RecalledKey::Name(directory, name) => {
                 self.drop_name(turn, work_no, (directory, &name), of_directory);
             }
-            RecalledKey::Contents(inode) => {
-                let notify = KernelNotify::Contents { node: Node::plain(inode).0 };
-                self.notify(turn, Some(work_no), Notice::Contents, notify);
+            RecalledKey::Contents(inode) => self.drop_pages(turn, Some(work_no), inode),
+            RecalledKey::Pages(inode) => {
+                self.leases.release_pages(inode);
+                self.drop_pages(turn, Some(work_no), inode);
             }
             RecalledKey::All => self.drop_all(turn, work_no),
         }
@@ -256,15 +270,47 @@ impl MountLane {
         if self.leases.forgets_names {
             self.forget_names(turn, Some(work_no));
         }
+        let mut with_pages = self.leases.take_held();
         for given in self.leases.take_given(turn.now.mono) {
-            let node = given.node.0;
             if given.contents {
-                let notify = KernelNotify::Contents { node };
-                self.notify(turn, Some(work_no), Notice::Contents, notify);
+                with_pages.insert(given.node.inode());
             } else {
-                let notify = KernelNotify::Attributes { node };
+                let notify = KernelNotify::Attributes { node: given.node.0 };
                 turn.act(KernelAction::Notify { ticket: UNHEARD, notify });
             }
+        }
+        for inode in with_pages {
+            self.drop_pages(turn, Some(work_no), inode);
+        }
+    }
+
+    /// The kernel drops its pages of a file, those in mappings too.
+    fn drop_pages(&mut self, turn: &mut Turn<'_>, work_no: Option<u64>, inode: InodeNo) {
+        let notify = KernelNotify::Contents { node: Node::plain(inode).0 };
+        self.notify(turn, work_no, Notice::Contents, notify);
+    }
+
+    /// The kernel gets pages of a file with the reply that was just given to it. Without a lease it
+    /// drops them again, because nothing would tell it when they are outdated.
+    pub(crate) fn hold_pages(&mut self, turn: &mut Turn<'_>, inode: InodeNo, lease: Option<Mono>) {
+        if !self.leases.on || !self.client.was_granted_any() {
+            return;
+        }
+        let dropped = match lease {
+            Some(_) => self.leases.hold_pages(inode),
+            None => Some(inode),
+        };
+        if let Some(inode) = dropped {
+            self.drop_pages(turn, None, inode);
+        }
+    }
+
+    /// A term is over: the kernel drops the pages that it has under its leases. Other caches are
+    /// asked again.
+    fn drop_pages_of_ended_term(&mut self, turn: &mut Turn<'_>) {
+        let term_no = self.client.term().no;
+        for inode in self.leases.take_held_before(term_no) {
+            self.drop_pages(turn, None, inode);
         }
     }
 
@@ -407,6 +453,7 @@ impl MountLane {
         let again = self.recalls.again.iter().map(|(at, ..)| *at);
         let again = again.chain(self.recalls.expire_again.iter().map(|(at, ..)| *at));
         let works = self.recalls.works.values().map(|work| work.until);
+        let works = works.filter(|until| *until < NEVER);
         let names = self.recalls.names().map(|(_, waiting)| waiting.since.after_ms(NAME_MS_MAX));
         let stuck = self.recalls.waiting.values().filter(|waiting| !waiting.logged);
         let stuck = stuck.map(|waiting| waiting.since.after_ms(STUCK_MS_MIN));

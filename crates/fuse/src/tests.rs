@@ -19,6 +19,7 @@ mod listings;
 mod locks;
 mod moves;
 mod opens;
+mod pages;
 
 use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};
 

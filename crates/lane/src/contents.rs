@@ -3,6 +3,8 @@
 use crate::Lane;
 use crate::commit_dependency::Reason;
 use crate::config::Share;
+use crate::leases::PagesGrant;
+use crate::request::ReceivedRequest;
 use crate::request_header::{RequestHeader, SlotId};
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State};
@@ -10,8 +12,8 @@ use crate::unstable::Written;
 use crate::waiters::{Waiter, Waiting};
 use alloc::vec::Vec;
 use data::{Answer, Outcome, SumRecording, Token};
-use interface::{Action, Errno, Turn};
-use wire::{Entry, Op, Status, Transno, Wire, Writer};
+use interface::{Action, Errno, Turn, mac_of};
+use wire::{Entry, Op, Status, Transno, Wire, Writer, request_flag};
 
 impl Lane {
     /// Applies all outcomes of the data shards.
@@ -88,7 +90,9 @@ impl Lane {
             return self.send_size(turn, sizing, None);
         }
         let buf = result.ok().and_then(|answer| answer.buf());
-        if let Some(Waiting { conn, header, .. }) = self.waiters.answers.take_request(token) {
+        if let Some(waiting) = self.waiters.answers.take_request(token) {
+            let Waiting { conn, header, pages, .. } = waiting;
+            self.end_read_of_pages(pages);
             if let Ok(answer) = result
                 && self.shows(header.shard, shown)
                 && header.slot == 0
@@ -110,7 +114,10 @@ impl Lane {
                 Err(status) => (status, None),
             };
             if header.slot == 0 {
-                let response = Response { bulk, ..Response::plain(status, &body) };
+                let lease = pages.filter(|_| status == Status::Ok);
+                let lease = lease.and_then(|pages| self.reply_pages(pages));
+                let lease = lease.as_ref();
+                let response = Response { bulk, lease, ..Response::plain(status, &body) };
                 self.send(turn, conn, &header, &response);
             } else {
                 let slot_id =
@@ -154,5 +161,19 @@ impl Lane {
         if let Some(slot) = self.sessions.slot(slot_id) {
             slot.state = State::Done(done);
         }
+    }
+
+    /// Registers a request that is answered when its token comes back.
+    pub(crate) fn wait(
+        &mut self,
+        received: &ReceivedRequest<'_>,
+        pages: Option<PagesGrant>,
+    ) -> Token {
+        let (conn, header) = (received.conn, received.header());
+        let synced = received.request.flags & request_flag::SYNC != 0;
+        let frame_bytes = received.frame.bytes_count();
+        let contents = mac_of(received.bulk);
+        let waiting = Waiting { conn, header, synced, frame_bytes, contents, pages };
+        self.waiters.answers.await_request(waiting)
     }
 }

@@ -13,11 +13,10 @@ use crate::request_header::{RequestHeader, SlotId, Target, Times};
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State, Verdict};
 use crate::shares::bulk_was_discarded;
-use crate::waiters::{Cause, Waiting};
+use crate::waiters::Cause;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use data::Token;
-use interface::{Action, Bulk, ConnId, Mono, Span, Turn, mac_of};
+use interface::{Action, Bulk, ConnId, Mono, Span, Turn};
 use wire::{
     Changes, DuringRecovery, Executor, HEADER_BYTES, Header, Op, ProtocolError, Request, Retry,
     Route, Status, Timestamp, Wire, reply_flag, request_flag,
@@ -323,7 +322,7 @@ impl Lane {
             slot.xid = request.xid;
             slot.op = request.op;
             slot.state = State::Running(target);
-            return self.ask_data(turn, received).map(|()| true);
+            return self.run_data(turn, received).map(|()| true);
         }
         self.run(turn, received).map(|()| false)
     }
@@ -551,18 +550,20 @@ impl Lane {
     }
 
     /// Passes a request to the data shards, which own its bulk from here on.
-    fn ask_data(
+    pub(crate) fn ask_data(
         &mut self,
         turn: &mut Turn<'_>,
         received: &ReceivedRequest<'_>,
     ) -> Result<(), ProtocolError> {
-        let token = self.wait(received);
+        let pages = self.grant_pages(turn, received);
+        let token = self.wait(received, pages);
+        let kept = pages.is_some();
         let mut body = self.scratch.empty();
         body.extend_from_slice(&turn.arena.get(received.frame)[HEADER_BYTES..]);
         received.open.binding.touch_nothing(received.request.op, &mut body);
         let Request { op, shard, layout, .. } = *received.request;
         let (client, bulk) = (received.open.client, received.bulk);
-        let ask = data::DataRequest { token, op, shard, layout, body: &body, bulk, client };
+        let ask = data::DataRequest { token, op, shard, layout, body: &body, bulk, client, kept };
         let submitted = self.data.submit(turn, &ask);
         self.scratch.recycle(body);
         if let Err(protocol_error) = submitted {
@@ -584,15 +585,5 @@ impl Lane {
             slot.xid = wire::Xid(slot.xid.0.saturating_sub(1));
             slot.state = State::Acknowledged;
         }
-    }
-
-    /// Registers a request that is answered when its token comes back.
-    pub(crate) fn wait(&mut self, received: &ReceivedRequest<'_>) -> Token {
-        let (conn, header) = (received.conn, received.header());
-        let synced = received.request.flags & request_flag::SYNC != 0;
-        let frame_bytes = received.frame.bytes_count();
-        let contents = mac_of(received.bulk);
-        let waiting = Waiting { conn, header, synced, frame_bytes, contents };
-        self.waiters.answers.await_request(waiting)
     }
 }

@@ -13,6 +13,7 @@
 mod grant;
 mod heat;
 mod outgoing;
+mod pages;
 mod recall;
 mod table;
 
@@ -25,6 +26,7 @@ use interface::{Mono, Seed};
 use meta::{LeaseConflict, LeaseKey};
 pub(crate) use outgoing::LeaseWait;
 use outgoing::{Outgoing, Recalled, SentRecall};
+pub(crate) use pages::PagesGrant;
 use table::{Lease, Table};
 use wire::{ClientUuid, LeaseCounts, LeaseNo, RecallNo, Rule, Rules, SessionId, ShardId};
 
@@ -40,6 +42,8 @@ struct Wait {
     count: usize,
     /// A coordinator retries until then.
     retried_until: Mono,
+    /// Since when requests wait without interruption.
+    since: Mono,
 }
 
 /// The leases of a lane.
@@ -146,9 +150,15 @@ impl Leases {
     }
 
     /// A request is suspended until leases of its keys end.
-    fn begin_wait(&mut self, keys: &[LeaseKey]) {
+    fn begin_wait(&mut self, keys: &[LeaseKey], now: Mono) {
         self.counts.wait_count += 1;
-        keys.iter().for_each(|key| self.waits.entry(*key).or_default().count += 1);
+        for key in keys {
+            let wait = self.waits.entry(*key).or_default();
+            if wait.count == 0 {
+                wait.since = now;
+            }
+            wait.count += 1;
+        }
     }
 
     /// A suspended request is looked at anew, or fails.

@@ -41,6 +41,8 @@ pub(crate) struct SuspendedRequest {
     pub(crate) open: Open,
     pub(crate) arrived: Mono,
     pub(crate) frame: Vec<u8>,
+    /// Its buffer, until it is executed.
+    pub(crate) bulk: Option<Bulk>,
     /// The units that must stay resident for it.
     pub(crate) pins: Vec<Unit>,
     /// The keys whose leases it ends.

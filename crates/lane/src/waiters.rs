@@ -287,6 +287,13 @@ impl Waiters {
         self.by_cause.contains_key(cause)
     }
 
+    /// Buffers of suspended requests.
+    #[cfg(test)]
+    pub(crate) fn buffer_count(&self) -> usize {
+        let has_buffer = |waiter: &&Waiter| matches!(waiter, Waiter::Suspended(suspended) if suspended.bulk.is_some());
+        self.by_cause.values().flatten().filter(has_buffer).count()
+    }
+
     /// Whether a waiter needs a write to be durable soon.
     pub(crate) const fn is_urgent(&self) -> bool {
         self.urgent_count > 0

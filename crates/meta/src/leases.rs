@@ -22,6 +22,8 @@ pub enum LeaseKey {
     Name(InodeNo, u64),
     /// The contents of a file.
     Contents(InodeNo),
+    /// The pages of a file, at its data shard.
+    Pages(InodeNo),
 }
 
 /// A key that other clients must not cache, with its name.
@@ -34,7 +36,9 @@ pub struct LeaseConflict {
 }
 
 impl LeaseConflict {
-    fn of(key: LeaseKey) -> Self {
+    /// Of a key without a name.
+    #[must_use]
+    pub fn of(key: LeaseKey) -> Self {
         Self { key, name: Box::default() }
     }
 }

@@ -89,6 +89,8 @@ pub(crate) struct KernelCache {
     attributes: BTreeMap<InodeNo, Cached<Attr>>,
     names: BTreeMap<(InodeNo, NameNo), Cached<Option<InodeNo>>>,
     contents: BTreeMap<InodeNo, Cached<Vec<Page>>>,
+    /// Pages under leases of their own, each until its end.
+    pages: BTreeMap<InodeNo, Vec<(Page, Mono)>>,
     all_names: BTreeMap<InodeNo, AllNames>,
     own: BTreeMap<CacheKey, Own>,
 }
@@ -191,6 +193,13 @@ impl KernelCache {
         {
             contents.value.push(Page { spec: call.spec, bytes: found.bytes.clone() });
         }
+        if let (CallSpec::Read { inode, .. }, Some(_), Some(until)) =
+            (call.spec, call.result(), granted.contents)
+            && may(&self.own, CacheKey::Contents(inode))
+        {
+            let page = Page { spec: call.spec, bytes: found.bytes.clone() };
+            self.pages.entry(inode).or_default().push((page, until));
+        }
         for key in changed {
             self.own.entry(key).or_default().ended_ns = now_ns;
         }
@@ -253,9 +262,10 @@ impl KernelCache {
             }
             CallSpec::Lookup { parent, name } => self.name((parent, name), now).map(Seen::Name),
             CallSpec::Read { inode, .. } => {
-                let contents = self.contents.get(&inode).filter(|cached| now < cached.until)?;
-                let page = contents.value.iter().rev().find(|page| page.spec == *spec)?;
-                Some(Seen::Bytes(page.bytes.clone()))
+                let contents = self.contents.get(&inode).filter(|cached| now < cached.until);
+                let opened = contents.iter().flat_map(|contents| contents.value.iter().rev());
+                let mut all = opened.chain(self.pages_of(inode, now));
+                Some(Seen::Bytes(all.find(|page| page.spec == *spec)?.bytes.clone()))
             }
             _ => None,
         }
@@ -281,6 +291,18 @@ impl KernelCache {
         (!is_changing && !all.names.contains(&key.1)).then_some(absent)
     }
 
+    /// The newest pages first.
+    fn pages_of(&self, inode: InodeNo, now: Mono) -> impl Iterator<Item = &Page> {
+        let pages = self.pages.get(&inode).into_iter().flatten().rev();
+        pages.filter(move |(_, until)| now < *until).map(|(page, _)| page)
+    }
+
+    /// The pages of a file that a mapping shows: what was read, and its bytes.
+    pub(crate) fn mapped(&self, inode: InodeNo, now: Mono) -> Vec<(CallSpec, Seen)> {
+        let pages = self.pages_of(inode, now);
+        pages.map(|page| (page.spec, Seen::Bytes(page.bytes.clone()))).collect()
+    }
+
     fn attributes_of(&self, inode: InodeNo, now: Mono) -> Option<Attr> {
         self.attributes.get(&inode).filter(|cached| now < cached.until).map(|cached| cached.value)
     }
@@ -299,7 +321,8 @@ impl KernelCache {
                     self.drop_key(CacheKey::Attributes(*inode));
                     self.all_names.remove(inode);
                 }
-                RecalledKey::Contents(inode) => self.drop_key(CacheKey::Contents(*inode)),
+                RecalledKey::Contents(inode) => drop(self.contents.remove(inode)),
+                RecalledKey::Pages(inode) => drop(self.pages.remove(inode)),
                 RecalledKey::Name(dir, bytes) => {
                     self.names.retain(|(parent, name), _| {
                         (*parent, name_bytes(*name)) != (*dir, &bytes[..])
@@ -315,6 +338,7 @@ impl KernelCache {
         self.attributes.clear();
         self.names.clear();
         self.contents.clear();
+        self.pages.clear();
         self.all_names.clear();
     }
 
@@ -323,7 +347,10 @@ impl KernelCache {
             CacheKey::Attributes(inode) => drop(self.attributes.remove(&inode)),
             CacheKey::AllAttributes => self.attributes.clear(),
             CacheKey::Name(parent, name) => drop(self.names.remove(&(parent, name))),
-            CacheKey::Contents(inode) => drop(self.contents.remove(&inode)),
+            CacheKey::Contents(inode) => {
+                self.contents.remove(&inode);
+                self.pages.remove(&inode);
+            }
         }
     }
 }

@@ -125,6 +125,15 @@ impl Simulation {
                 continue;
             }
             let now = self.now_at(Place::Client(client, 0)).mono;
+            let contents = changed_by(&call.spec).into_iter().filter_map(|key| match key {
+                CacheKey::Contents(inode) => Some(inode),
+                _ => None,
+            });
+            for inode in contents.collect::<Vec<_>>() {
+                for (spec, seen) in self.mounts[client].cache.mapped(inode, now) {
+                    self.check_seen(client, &spec, seen);
+                }
+            }
             let mount = &self.mounts[client];
             let names = changed_by(&call.spec).into_iter().filter_map(|key| match key {
                 CacheKey::Name(parent, name) => Some((parent, name)),

@@ -192,7 +192,8 @@ impl Plan {
             | Rule::LeaseReconnect
             | Rule::LeaseRestart
             | Rule::KnownNames
-            | Rule::OwnChanges => self.lease(rule),
+            | Rule::OwnChanges
+            | Rule::LeasePages => self.lease(rule),
             Rule::OwnUnacked
             | Rule::Tombstones
             | Rule::Topology
@@ -261,6 +262,14 @@ impl Plan {
                 ];
                 self.mix = MIX.to_vec();
                 (self.choice_count, self.name_count) = (3, 4);
+            }
+            Rule::LeasePages => {
+                // Files that are open for writing at several clients.
+                const MIX: [(Kind, u64); 4] =
+                    [(Kind::Create, 1), (Kind::Open, 2), (Kind::Read, 6), (Kind::Write, 6)];
+                self.mix = MIX.to_vec();
+                (self.choice_count, self.name_count) = (1, 1);
+                self.write_bytes_max = 300;
             }
             _ => {}
         }

@@ -354,7 +354,7 @@ impl CallSpec {
             }
             Self::Close { handle } => Call::Close(handle),
             Self::Read { inode, file_offset, read_bytes } => {
-                Call::Read(wire::Read { inode, file_offset, read_bytes, accesses: true })
+                Call::ReadPages(wire::Read { inode, file_offset, read_bytes, accesses: true })
             }
             Self::Write { inode, file_offset, append, sync, .. } => {
                 let clears = wire::ClearPrivileges::Nothing;

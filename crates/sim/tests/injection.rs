@@ -167,5 +167,6 @@ mod rules {
         lease_restart LeaseRestart,
         known_names KnownNames,
         own_changes OwnChanges,
+        lease_pages LeasePages,
     }
 }

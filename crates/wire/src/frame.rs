@@ -56,7 +56,7 @@ pub const WELCOME_BODY_BYTES_MAX: u32 = 17 * 1024;
 const _: () =
     assert!(Map::BYTES_MAX + 64 <= WELCOME_BODY_BYTES_MAX as usize, "a Welcome has any map");
 const MAGIC: [u8; 4] = *b"LNFS";
-const VERSION: u8 = 15;
+const VERSION: u8 = 16;
 const HEADER_CRC_OFFSET: usize = 16;
 const BULK_CRC_OFFSET: usize = 20;
 const FLAGS_OFFSET: usize = 30;
@@ -77,6 +77,9 @@ pub mod request_flag {
     pub const SYNC: u16 = 8;
     /// The client caches: grant the leases that the op grants ([`crate::LeaseGrant`]).
     pub const LEASES: u16 = 16;
+    /// The bytes were stored to through a mapping, and are written back from the page cache. Such a
+    /// write may be what the end of a lease of its client waits for.
+    pub const WRITE_BACK: u16 = 32;
 }
 
 /// Bits of [`Reply::flags`].

@@ -12,7 +12,7 @@ pub mod lease_flag {
     /// The request's name: what it names, or that it does not exist, also because the request has
     /// removed it. Of a rename the old name.
     pub const NAME: u8 = 2;
-    /// The contents of the opened file, to read them.
+    /// The contents of the opened file, to read them; of a read the pages of the file.
     pub const CONTENTS: u8 = 4;
     /// The new name of a rename.
     pub const NEW_NAME: u8 = 8;
@@ -68,6 +68,8 @@ pub enum LeaseKey<'a> {
     Contents(InodeNo),
     /// Everything that the server lane has granted to the session.
     All,
+    /// The bytes of a file in page caches, at its data shard.
+    Pages(InodeNo),
 }
 
 impl<'a> Wire<'a> for LeaseKey<'a> {
@@ -87,6 +89,10 @@ impl<'a> Wire<'a> for LeaseKey<'a> {
                 to.write(inode);
             }
             Self::All => to.write(&4_u8),
+            Self::Pages(inode) => {
+                to.write(&5_u8);
+                to.write(inode);
+            }
         }
     }
     fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
@@ -95,6 +101,7 @@ impl<'a> Wire<'a> for LeaseKey<'a> {
             2 => Self::Name(from.read()?, from.read()?),
             3 => Self::Contents(from.read()?),
             4 => Self::All,
+            5 => Self::Pages(from.read()?),
             _ => return Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         })
     }

@@ -165,6 +165,8 @@ pub enum Grants {
     /// The attributes of the directory; names and attributes of entries that are listed with
     /// attributes.
     Entries,
+    /// The pages of the file, if a cache keeps what is read.
+    Pages,
 }
 
 /// One row of the table.
@@ -468,7 +470,11 @@ lock_operations: Locks {
 }
 data_operations: Data {
     /// Bytes of a file.
-    Read = 32, read, [inode], READ { reply_bulk_bytes_max: BULK, reply: ReplyBody::Bulk };
+    Read = 32, read, [inode], READ {
+        reply_bulk_bytes_max: BULK,
+        reply: ReplyBody::Bulk,
+        grants: Grants::Pages
+    };
     /// Bytes into a file, at an offset or at its end.
     Write = 33, write, [inode], WRITE {
         request_bulk_bytes_max: BULK,

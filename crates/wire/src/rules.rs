@@ -88,6 +88,8 @@ rules! {
     KnownNames "known-names",
     /// A client's own change outdates what its other lanes have cached.
     OwnChanges "own-changes",
+    /// A change of contents waits until other clients have dropped their pages of them.
+    LeasePages "lease-pages",
 }
 
 impl Rule {

@@ -376,12 +376,13 @@ fn recalled() -> Vec<u8> {
         LeaseKey::Name(InodeNo::ROOT, name("a")),
         LeaseKey::Contents(InodeNo(259)),
         LeaseKey::All,
+        LeaseKey::Pages(InodeNo(260)),
     ];
     keys.map(|key| key.to_bytes()).concat()
 }
 
 fn recall(keys: &[u8]) -> Vec<u8> {
-    let keys = List::new(4, keys);
+    let keys = List::new(5, keys);
     Recall { recall_no: RecallNo(96), lease_no_max: LeaseNo(97), keys }.to_bytes()
 }
 

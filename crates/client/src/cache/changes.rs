@@ -99,6 +99,7 @@ impl Cache {
             | Call::Setxattr(wire::Setxattr { inode, .. })
             | Call::Removexattr(wire::Removexattr { inode, .. })
             | Call::Write(crate::Write { inode, .. })
+            | Call::WriteBack(crate::Write { inode, .. })
             | Call::WriteList(crate::WriteList { inode, .. })
             | Call::Allocate(wire::Allocate { inode, .. }) => changing.add_inode(*inode),
             Call::Lookup(_)
@@ -114,6 +115,7 @@ impl Cache {
             | Call::Listxattr(_)
             | Call::Statfs
             | Call::Read(_)
+            | Call::ReadPages(_)
             | Call::ReadList(_)
             | Call::Seek(_)
             | Call::SetLock(_)

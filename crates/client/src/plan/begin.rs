@@ -7,7 +7,7 @@ use crate::handles::Handles;
 use alloc::vec::Vec;
 use wire::{
     BULK_BYTES_MAX, Handle, InodeNo, LaneId, Op, OpenFor, SetTime, ShardId, Status, Timestamp,
-    Wire, Writer,
+    Wire, Writer, request_flag,
 };
 
 struct Encoder<'v> {
@@ -59,9 +59,18 @@ pub(crate) fn begin(
             check_bulk(args.read_bytes)?;
             Ok(to.read(Op::Read, (args.inode, args.file_offset), &args))
         }
+        Call::ReadPages(args) => {
+            check_bulk(args.read_bytes)?;
+            let request = to.read(Op::Read, (args.inode, args.file_offset), &args);
+            Ok(NewRequest { flags: request_flag::LEASES, ..request })
+        }
         Call::Write(write) => {
             check_bulk(write.bulk.map_or(0, |bulk| bulk.bulk_bytes))?;
             Ok(to.write(&write))
+        }
+        Call::WriteBack(write) => {
+            check_bulk(write.bulk.map_or(0, |bulk| bulk.bulk_bytes))?;
+            Ok(NewRequest { flags: request_flag::WRITE_BACK, ..to.write(&write) })
         }
         Call::ReadList(args) => Ok(to.read_list(&args)),
         Call::WriteList(write) => to.write_list(&write),

@@ -30,13 +30,15 @@ pub(crate) struct NewRequest {
     pub(crate) bulk: Option<Bulk>,
     /// The reply waits until the change is durable.
     pub(crate) sync: bool,
+    /// Further flags, see [`wire::request_flag`].
+    pub(crate) flags: u16,
     /// A second request, sent at the same time.
     pub(crate) beside: Option<FollowUp>,
 }
 
 impl NewRequest {
     pub(crate) const fn new(plan: Plan, op: Op, target: Target) -> Self {
-        Self { plan, op, target, bulk: None, sync: false, beside: None }
+        Self { plan, op, target, bulk: None, sync: false, flags: 0, beside: None }
     }
 }
 

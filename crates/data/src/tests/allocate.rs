@@ -203,6 +203,7 @@ fn a_seek_reports_the_unstable_change_it_shows() {
         body: &request,
         bulk: None,
         client,
+        kept: false,
     };
     harness.with(|shards, turn| shards.submit(turn, &request)).unwrap();
     let seek = ticket(&harness.one());

@@ -42,6 +42,7 @@ impl Harness {
             body: &body,
             bulk: None,
             client,
+            kept: false,
         };
         self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
         token

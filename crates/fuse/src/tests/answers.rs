@@ -404,12 +404,12 @@ fn a_write_to_a_synchronous_file_is_durable_when_answered() {
     let mut harness = Harness::with_open(&[FILE]);
     let data = Bulk { buf: BufId(9), start: 0, bulk_bytes: 100, crc32c: Some(2), mac: NO_MAC };
     // O_DSYNC, O_SYNC, and a page of a mapping.
-    for (flags, write_flags, sync) in [(0o10_000, 0, 8), (0o4_010_000, 0, 8), (0o10_000, 1, 0)] {
+    for (flags, write_flags, sent) in [(0o10_000, 0, 8), (0o4_010_000, 0, 8), (0o10_000, 1, 32)] {
         let args = [u64s(&[1, 600]), u32s(&[100, write_flags]), u64s(&[0])].concat();
         let args = with(args, &u32s(&[flags, 0]));
         harness.kernel_bytes(Some(3), request(Opcode::Write as u32, 3, FILE, &args), Some(data));
         let received = harness.take();
-        assert_eq!(received.head.flags, sync);
+        assert_eq!(received.head.flags, sent);
         harness.answer(&received, &Written { file_offset: 600, written_bytes: 100 }.to_bytes());
         assert_eq!(harness.reply(), ok(3, u32s(&[100, 0])));
     }

@@ -97,7 +97,8 @@ impl Lane {
         let names = self.metas[granting.index].leasable_names(request.op, body);
         let mut entry_count = 0;
         let granted = match row.grants {
-            Grants::Nothing => 0,
+            // Pages are granted before a read begins.
+            Grants::Nothing | Grants::Pages => 0,
             Grants::Attributes => self.grant_attributes(granting),
             Grants::Name => {
                 let name = self.grant_key(names[0], granting, lease_flag::NAME);
@@ -178,7 +179,7 @@ impl Lane {
 
     /// Whether the next recovery awaits a client: a session of it is durably known at this lane. If
     /// no session of it is known, the one that asks is recorded.
-    fn is_recorded(&mut self, client: ClientUuid, here: (ShardId, SessionId)) -> bool {
+    pub(super) fn is_recorded(&mut self, client: ClientUuid, here: (ShardId, SessionId)) -> bool {
         let known = self.leases.recorded.get(&client).copied();
         if self.is_safely_recorded(here) || known.is_some_and(|key| self.is_safely_recorded(key)) {
             return true;
@@ -200,8 +201,11 @@ impl Lane {
         found.is_some()
     }
 
-    /// Records a session that has changed nothing at a shard.
+    /// Records a session that has changed nothing at a shard, unless records of contents come first.
     pub(crate) fn record_session(&mut self, (shard, session): (ShardId, SessionId)) {
+        if shard.is_data() && !self.data.is_recorded(shard) {
+            return;
+        }
         let Some(row) = self.sessions.get(session).map(|session| session.row) else { return };
         let open_no = self.commit.open_no();
         let has_space = self.space_for_own() && !self.is_stopping();

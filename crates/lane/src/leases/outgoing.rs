@@ -68,6 +68,7 @@ fn wire_key<'a>(key: LeaseKey, name: &'a [u8]) -> Option<wire::LeaseKey<'a>> {
     Some(match key {
         LeaseKey::Attributes(inode) => wire::LeaseKey::Attributes(inode),
         LeaseKey::Contents(inode) => wire::LeaseKey::Contents(inode),
+        LeaseKey::Pages(inode) => wire::LeaseKey::Pages(inode),
         LeaseKey::Name(dir, _) => wire::LeaseKey::Name(dir, wire::Name::new(name).ok()?),
     })
 }

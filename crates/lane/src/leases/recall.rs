@@ -89,7 +89,7 @@ impl Lane {
             return false;
         };
         let keys = keys_of(&conflicts);
-        self.leases.begin_wait(&keys);
+        self.leases.begin_wait(&keys, turn.now.mono);
         self.suspend_for_leases(turn, received, (first, keys));
         true
     }

@@ -204,6 +204,25 @@ impl Table {
         any
     }
 
+    /// Whether a lease of a client is being recalled.
+    pub(super) fn is_recalled_from(
+        &mut self,
+        key: LeaseKey,
+        client: ClientUuid,
+        now: Mono,
+    ) -> bool {
+        if self.live(key, now).is_empty() {
+            return false;
+        }
+        let index = self.part_index(&key);
+        let Self { parts, holders, .. } = self;
+        let leases = parts[index].get(&key).map_or(&[][..], Holders::as_slice);
+        leases.iter().any(|lease| {
+            let holder = holders.get(&lease.session);
+            lease.is_recalled() && holder.is_some_and(|holder| holder.client == client)
+        })
+    }
+
     /// When the last of the recalled leases of a key ends, unless its holder's term is renewed.
     pub(super) fn recalled_until(&mut self, key: LeaseKey, now: Mono) -> Option<Mono> {
         let index = self.part_index(&key);
@@ -247,9 +266,23 @@ impl Table {
         SHARE_COUNT_MIN.max(self.count_max / self.clients.len().max(1)).min(self.count_max)
     }
 
-    /// Grants a key to a session of a client whose term has been renewed. Its leases end at `until`,
-    /// if they are its first ones.
+    /// Grants a key to a session of a client whose term has been renewed, unless it is being
+    /// recalled. The client's leases end at `until`, if they are its first ones.
     pub(super) fn grant(
+        &mut self,
+        key: LeaseKey,
+        client: ClientUuid,
+        lease: Lease,
+        times: (Mono, Mono),
+    ) -> Result<(), Refusal> {
+        if self.live(key, times.0).iter().any(Lease::is_recalled) {
+            return Err(Refusal::Recalled);
+        }
+        self.hold(key, client, lease, times)
+    }
+
+    /// The same, also while the key is being recalled.
+    pub(super) fn hold(
         &mut self,
         key: LeaseKey,
         client: ClientUuid,
@@ -262,9 +295,6 @@ impl Table {
             self.sweep(now);
         }
         let held = self.live(key, now);
-        if held.iter().any(Lease::is_recalled) {
-            return Err(Refusal::Recalled);
-        }
         if let Some(own) = held.iter_mut().find(|held| held.session == session) {
             *own = lease;
             return Ok(());

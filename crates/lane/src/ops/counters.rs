@@ -20,7 +20,7 @@ pub(crate) fn execute(
         lane.send(turn, received.conn, &received.header(), &response);
         return Ok(());
     }
-    let Token(number) = lane.wait(received);
+    let Token(number) = lane.wait(received, None);
     turn.act(Action::Usage { ticket: Ticket(crate::ticket::USAGE_TICKET | number) });
     Ok(())
 }

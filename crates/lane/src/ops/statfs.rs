@@ -18,7 +18,7 @@ pub(crate) fn execute(
 ) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
     wire::Statfs::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
-    let Token(number) = lane.wait(received);
+    let Token(number) = lane.wait(received, None);
     turn.act(StoreAction::Space { ticket: Ticket(crate::ticket::SPACE_TICKET | number) });
     Ok(())
 }

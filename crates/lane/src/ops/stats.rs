@@ -13,7 +13,7 @@ pub(crate) fn execute(
     received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
     no_body(turn, received)?;
-    let Token(number) = lane.wait(received);
+    let Token(number) = lane.wait(received, None);
     turn.act(Action::Usage { ticket: Ticket(crate::ticket::USAGE_TICKET | number) });
     Ok(())
 }

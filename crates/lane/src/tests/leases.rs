@@ -3,6 +3,7 @@
 mod conflicts;
 mod ends;
 mod grants;
+mod pages;
 mod participants;
 mod random;
 mod restarts;
@@ -25,6 +26,7 @@ enum Key {
     Attributes(InodeNo),
     Name(InodeNo, String),
     Contents(InodeNo),
+    Pages(InodeNo),
     All,
 }
 
@@ -36,6 +38,7 @@ impl From<LeaseKey<'_>> for Key {
             LeaseKey::Name(dir, name) => {
                 Self::Name(dir, String::from_utf8(name.bytes().to_vec()).unwrap())
             }
+            LeaseKey::Pages(inode) => Self::Pages(inode),
             LeaseKey::All => Self::All,
         }
     }

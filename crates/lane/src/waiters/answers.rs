@@ -1,6 +1,7 @@
 //! What the data shards and the runtime will answer, by token: requests, with the log space that is
 //! reserved for their records, replays of writes, and sizes for metadata shards.
 
+use crate::leases::PagesGrant;
 use crate::request::{Replay, Sizing};
 use crate::request_header::RequestHeader;
 use data::Token;
@@ -19,6 +20,8 @@ pub(crate) struct Waiting {
     pub(crate) frame_bytes: usize,
     /// The MAC of the contents that came with it.
     pub(crate) contents: ContentsMac,
+    /// What the reply to a read grants.
+    pub(crate) pages: Option<PagesGrant>,
 }
 
 impl Waiting {

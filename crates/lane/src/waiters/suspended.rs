@@ -91,65 +91,86 @@ impl Lane {
         }
         let frame = turn.arena.get(received.frame).to_vec();
         let (conn, open, arrived) = (received.conn, received.open, received.times.arrived);
-        let (pins, lease_keys) = (Vec::new(), Box::default());
-        SuspendedRequest { conn, open, arrived, frame, pins, lease_keys }
+        let (bulk, pins, lease_keys) = (received.bulk, Vec::new(), Box::default());
+        SuspendedRequest { conn, open, arrived, frame, bulk, pins, lease_keys }
     }
 
     /// Executes a suspended request whose wait is over. Its units stay pinned until then.
     pub(crate) fn resume(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
         self.leases.end_wait(&suspended.lease_keys, turn.now.mono);
-        if self.is_stopping() {
-            return; // It will be sent again to the next boot.
+        if !self.resume_pinned(turn, &suspended)
+            && let Some(bulk) = suspended.bulk
+        {
+            turn.act(Action::Release { buf: bulk.buf });
         }
-        let Ok((Header::Request(request), _)) = Header::decode(&suspended.frame) else { return };
-        let index = self.meta_index(request.shard);
-        self.resume_pinned(turn, &suspended, &request);
-        self.metas[index].unpin(&suspended.pins);
     }
 
-    fn resume_pinned(
-        &mut self,
-        turn: &mut Turn<'_>,
-        suspended: &SuspendedRequest,
-        request: &Request,
-    ) {
+    /// Returns whether its bulk has another owner from here on.
+    fn resume_pinned(&mut self, turn: &mut Turn<'_>, suspended: &SuspendedRequest) -> bool {
+        if self.is_stopping() {
+            return false; // It will be sent again to the next boot.
+        }
+        let Ok((Header::Request(request), _)) = Header::decode(&suspended.frame) else {
+            return false;
+        };
         let frame = turn.arena.put(&suspended.frame);
         let waited = !suspended.pins.is_empty() || !suspended.lease_keys.is_empty();
-        let received = ReceivedRequest {
-            conn: suspended.conn,
-            open: suspended.open,
-            request,
-            frame,
-            bulk: None,
-            denied: None,
-            times: Times::of(Some(suspended.arrived), turn.now.mono),
-        };
-        match request.op.row().retry {
-            Retry::Repeat => self.resume_read(turn, &received),
-            Retry::Once => {
-                // The client may have resent it since, over another connection.
-                let key = (request.shard, request.session);
-                let Some(table) = self.sessions.table_mut(key) else { return };
-                let slot = table.slot(request.slot);
-                let State::Running(target) = slot.state else { return };
-                if slot.xid != request.xid {
-                    return;
-                }
-                let request = Request { trace_id: target.trace_id, ..*request };
-                let received = ReceivedRequest { conn: target.conn, request: &request, ..received };
-                // Other requests may have used the log space meanwhile, or the log may have failed.
-                let refused = if waited { self.refused(turn, &received) } else { None };
-                if let Some(status) = refused {
-                    if self.is_retried(status) {
-                        self.reset_slot(&received);
-                    }
-                    return self.end_refused(turn, &received, status);
-                }
-                if let Err(protocol_error) = self.run(turn, &received) {
-                    self.protocol_error(turn, received.conn, protocol_error);
-                }
-            }
+        let SuspendedRequest { conn, open, bulk, .. } = *suspended;
+        let (request, denied) = (&request, None);
+        let times = Times::of(Some(suspended.arrived), turn.now.mono);
+        let received = ReceivedRequest { conn, open, request, frame, bulk, denied, times };
+        if request.shard.is_data() {
+            return self.resume_once(turn, &received, waited);
         }
+        let index = self.meta_index(request.shard);
+        let owned = match request.op.row().retry {
+            Retry::Repeat => {
+                self.resume_read(turn, &received);
+                false
+            }
+            Retry::Once => self.resume_once(turn, &received, waited),
+        };
+        self.metas[index].unpin(&suspended.pins);
+        owned
+    }
+
+    /// Executes a suspended request that must take effect exactly once. Returns whether its bulk
+    /// has another owner from here on.
+    fn resume_once(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+        waited: bool,
+    ) -> bool {
+        // The client may have resent it since, over another connection.
+        let request = received.request;
+        let key = (request.shard, request.session);
+        let Some(table) = self.sessions.table_mut(key) else { return false };
+        let slot = table.slot(request.slot);
+        let State::Running(target) = slot.state else { return false };
+        if slot.xid != request.xid {
+            return false;
+        }
+        let request = &Request { trace_id: target.trace_id, ..*request };
+        let received = &ReceivedRequest { conn: target.conn, request, ..*received };
+        // Other requests may have used the log space meanwhile, or the log may have failed.
+        let refused = if waited { self.refused(turn, received) } else { None };
+        if let Some(status) = refused {
+            if self.is_retried(status) {
+                self.reset_slot(received);
+            }
+            self.end_refused(turn, received, status);
+            return false;
+        }
+        let run = if request.shard.is_data() {
+            self.run_data(turn, received).map(|()| true)
+        } else {
+            self.run(turn, received).map(|()| false)
+        };
+        run.unwrap_or_else(|protocol_error| {
+            self.protocol_error(turn, received.conn, protocol_error);
+            request.shard.is_data()
+        })
     }
 
     fn resume_read(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {

@@ -460,7 +460,7 @@ fn same(found: &[u8], wanted: &[u8], context: &str) {
 }
 
 /// Trials of each kind.
-fn trial_count(short: usize) -> usize {
+pub(crate) fn trial_count(short: usize) -> usize {
     let given = std::env::var("LANEFS_TRIALS").ok().map(|count| count.parse().unwrap());
     let long = std::env::var("LANEFS_TEST_LONG").is_ok_and(|long| long == "1");
     given.unwrap_or(if long { 10_000 } else { short })

@@ -46,6 +46,7 @@ mod list_io;
 mod listings;
 mod locks;
 mod many_clients;
+mod mapped_pages;
 mod meta_memory;
 mod metrics;
 mod mount_by_type;
