@@ -152,6 +152,19 @@ fn expression(prng: &mut Prng, depth: usize, words: &mut Vec<String>) {
     words.extend(text.split(' ').map(str::to_owned));
 }
 
+/// The words of `expression` with each test negated twice, which GNU find does not move to the front. Its release
+/// 4.9.0 moves `-type l` before `( ( -print -o A ) -o B )`, which then prints too little.
+fn in_written_order(expression: &[String]) -> Vec<&str> {
+    let mut words = Vec::new();
+    for word in expression {
+        if ["-name", "-type"].contains(&word.as_str()) {
+            words.extend(["!", "!"]);
+        }
+        words.push(word);
+    }
+    words
+}
+
 /// A random tree, and random expressions; how often a path is printed counts.
 #[test]
 fn random_expressions_find_what_find_finds() {
@@ -198,7 +211,9 @@ fn random_expressions_find_what_find_finds() {
         }
         expression(&mut prng, 3, &mut words);
         words.iter_mut().filter(|word| *word == "d0").for_each(|word| word.clone_from(&newer));
-        let gnu = crate::fixture::run(program("find").arg("top").args(&words).current_dir(&up.dir));
+        let gnu = crate::fixture::run(
+            program("find").arg("top").args(in_written_order(&words)).current_dir(&up.dir),
+        );
         assert!(gnu.status.success(), "{words:?}: {}", texts(&gnu).1);
         let fixed = ["find", "--export", "up", &up.url("/top")].map(str::to_owned);
         let ours = fixture.run(fixed.iter().chain(&words));
