@@ -7,8 +7,6 @@
 pub(crate) const OP_WRITE: u32 = 16;
 /// `FUSE_FORGET`.
 pub(crate) const OP_FORGET: u32 = 2;
-/// `FUSE_FLUSH`.
-pub(crate) const OP_FLUSH: u32 = 25;
 /// `FUSE_RELEASE`.
 pub(crate) const OP_RELEASE: u32 = 18;
 /// `FUSE_RELEASEDIR`.

@@ -7,7 +7,7 @@
 //! the buffer of its WRITE data until the reply.
 
 use crate::abi::{
-    IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_FLUSH, OP_INIT, OP_WRITE, WRITE_IN_BYTES,
+    IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_INIT, OP_WRITE, WRITE_IN_BYTES,
     out_header,
 };
 use crate::buffer::BUFFER_BYTES_MAX;
@@ -33,7 +33,6 @@ const COPIED_BYTES_MAX: usize = 8 * 1024;
 struct Slot {
     unique: u64,
     is_init: bool,
-    is_flush: bool,
     /// The data of a WRITE.
     buf: Option<BufId>,
 }
@@ -210,7 +209,6 @@ impl Classic {
         let slot = u32_of(self.slots.insert(Slot {
             unique: header.unique,
             is_init: header.opcode == OP_INIT,
-            is_flush: header.opcode == OP_FLUSH,
             buf: retained,
         }));
         io.events.push(Event::Kernel(KernelEvent::Request {
@@ -224,12 +222,13 @@ impl Classic {
     /// Writes a reply.
     pub(crate) fn reply(&mut self, index: u32, answer: Answer, io: &mut IoContext) -> Replied {
         // A request is answered once.
-        let Slot { unique, is_init, is_flush, buf } = self.slots.remove(index as usize);
+        let Slot { unique, is_init, buf } = self.slots.remove(index as usize);
         let ok = answer.status == Status::Ok;
         let payload = if ok { io.arena.get(answer.payload) } else { &[] };
         let data = answer.bulk.filter(|_| ok).map_or(&[][..], |bulk| io.bulk_bytes(bulk));
         let header = out_header(unique, answer.status, u32_of(payload.len() + data.len()));
-        let is_at_once = is_init || (is_flush && self.slots.is_empty());
+        // The caller of a lone request goes on while this turn ends; replies to several leave with one call.
+        let is_at_once = is_init || self.slots.is_empty();
         if !is_at_once && payload.len() + data.len() <= COPIED_BYTES_MAX {
             let mut reply = self.spare.pop().unwrap_or_default();
             reply.clear();
