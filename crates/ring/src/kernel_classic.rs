@@ -7,8 +7,7 @@
 //! the buffer of its WRITE data until the reply.
 
 use crate::abi::{
-    IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_INIT, OP_WRITE, WRITE_IN_BYTES,
-    out_header,
+    IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_INIT, OP_WRITE, WRITE_IN_BYTES, out_header,
 };
 use crate::buffer::BUFFER_BYTES_MAX;
 use crate::driver::{Kind, Op, Token};
