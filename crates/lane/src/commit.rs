@@ -29,6 +29,7 @@ use disk::{Batch, Change, Origin, PreVersions, Record, ShardPosition};
 use hashbrown::HashMap;
 use interface::{Action, Errno, LogLevel, LogSpace, Mono, NO_MAC, Seed, StoreAction, Ticket, Turn};
 use meta::{DependencyKey, KeyAccess};
+use wire::counters::Histogram;
 use wire::{InodeNo, Op, ShardId, Status, Term, Transno, Wire, Writer, Xid};
 
 /// The positions of a shard in the log.
@@ -55,6 +56,10 @@ pub(crate) struct Commit {
     open_since: Option<Mono>,
     /// Bytes of the batch in flight, 0 when there is none.
     in_flight_bytes: u64,
+    /// When it was handed over.
+    in_flight_since: Mono,
+    /// How long batches were in flight.
+    flush_times: Histogram,
     acknowledgements: Acknowledgements,
     last_writers: LastWriters,
     dependents: Dependents,
@@ -101,6 +106,8 @@ impl Commit {
             sealed_no: BatchNo(0),
             open_since: None,
             in_flight_bytes: 0,
+            in_flight_since: Mono::default(),
+            flush_times: Histogram::default(),
             acknowledgements: Acknowledgements::new(),
             last_writers: LastWriters::new(seed),
             dependents: Dependents::default(),
@@ -126,6 +133,11 @@ impl Commit {
     /// Whether everything recorded is safe.
     pub(crate) fn is_idle(&self) -> bool {
         self.last_unsafe().is_none()
+    }
+
+    /// How long batches were in flight, by the lane's turns.
+    pub(crate) const fn flush_times(&self) -> &Histogram {
+        &self.flush_times
     }
 
     pub(crate) const fn is_in_flight(&self) -> bool {
@@ -215,7 +227,7 @@ impl Commit {
     }
 
     /// Closes the open batch. Returns its number.
-    fn seal(&mut self) -> BatchNo {
+    fn seal(&mut self, now: Mono) -> BatchNo {
         let open_no = self.open_no();
         for (scope, open) in self.dependents.of_last(open_no) {
             if let Scope::Shard(shard) = scope {
@@ -223,6 +235,7 @@ impl Commit {
             }
         }
         self.open_since = None;
+        self.in_flight_since = now;
         self.in_flight_bytes = u64::try_from(self.batch.bytes_count()).unwrap_or(u64::MAX);
         self.sealed_no = open_no;
         self.last_writers.on_sealed(self.acknowledgements.safe(Scope::Lane));
@@ -239,8 +252,9 @@ impl Commit {
     }
 
     /// The batch in flight is flushed.
-    fn on_flushed(&mut self) {
+    fn on_flushed(&mut self, now: Mono) {
         self.in_flight_bytes = 0;
+        self.flush_times.record(now.since_ns(self.in_flight_since) / 1000);
         self.acknowledge(Acknowledger::LOCAL_FLUSH, self.sealed_no);
     }
 
@@ -391,7 +405,7 @@ impl Lane {
             return;
         }
         let commit = &mut self.commit;
-        let BatchNo(batch_no) = commit.seal();
+        let BatchNo(batch_no) = commit.seal(turn.now.mono);
         let boot_id = self.config.boot_id;
         let sealed = turn.arena.write(|out| commit.batch.seal(boot_id, batch_no, out));
         let ticket = Ticket(crate::ticket::LOG_TICKET | batch_no);
@@ -442,7 +456,7 @@ impl Lane {
             }
         }
         self.stats.batch_count += 1;
-        self.commit.on_flushed();
+        self.commit.on_flushed(turn.now.mono);
         self.release_safe(turn);
     }
 

@@ -32,7 +32,10 @@ use crate::named_buffers::NamedBuffers;
 use crate::objects::Objects;
 use crate::spin::{PollBudget, Spin};
 use crate::sums::SumJobs;
-use interface::{Action, Arena, Bulk, Core, Event, KernelEvent, NO_MAC, Process, Ticket, Turn};
+use crate::usage;
+use interface::{
+    Action, Arena, Bulk, Core, Event, KernelEvent, NO_MAC, Process, Ticket, Turn, Usage,
+};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -225,6 +228,12 @@ impl Ring {
         self.parts.counters()
     }
 
+    /// The usage of the process so far, and this lane's counters: what [`Action::Usage`] reports.
+    #[must_use]
+    pub fn usage(&mut self) -> Usage {
+        self.parts.usage()
+    }
+
     /// The driver in use.
     #[must_use]
     pub fn driver(&self) -> DriverKind {
@@ -276,6 +285,11 @@ impl Parts {
             syscall_count: self.io.counters.syscall_count + self.io.driver.call_count(),
             ..self.io.counters
         }
+    }
+
+    fn usage(&mut self) -> Usage {
+        self.io.counters.syscall_count += usage::CALL_COUNT;
+        usage::now(&self.counters())
     }
 
     fn turn<B: Core + ?Sized>(&mut self, core: &mut B) -> io::Result<bool> {

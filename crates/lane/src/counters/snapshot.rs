@@ -9,8 +9,10 @@ use wire::counters::{By, Label, Metric, Row, Snapshot, StatusClass, Value};
 use wire::{Op, Stats};
 
 impl Lane {
-    /// All counters, with those of the runtime.
-    pub(crate) fn snapshot(&self, usage: &Usage) -> Snapshot {
+    /// All counters, with those of the runtime. They are asked for by [`Op::Counters`], and by threads
+    /// of the server's process between two turns.
+    #[must_use]
+    pub fn snapshot(&self, usage: &Usage) -> Snapshot {
         let mut snapshot = Snapshot::default();
         snapshot.section_mut(By::Lane).rows.push(self.lane_row(usage));
         snapshot.section_mut(By::Op).rows = self.op_rows();
@@ -44,10 +46,14 @@ impl Lane {
             &[
                 (Metric::LogFreeBytes, self.commit.space_bytes()),
                 (Metric::LogOpenBytes, self.commit.open_bytes()),
+                (Metric::LogFailed, self.commit.has_failed().into()),
+                (Metric::Recovering, (!self.recovery.is_over()).into()),
                 (Metric::ResidentBytes, resident_bytes),
                 (Metric::Sessions, u64::try_from(self.sessions.count()).unwrap_or(u64::MAX)),
             ],
         );
+        let flush_times = self.commit.flush_times().clone();
+        row.set(Metric::FlushTime, Value::Histogram(flush_times));
         // Of each shard or of none.
         if let Some(names_bytes) = self.metas.iter().map(meta::Shard::resident_bytes).sum() {
             set_all(&mut row, &[(Metric::NamesBytes, names_bytes)]);

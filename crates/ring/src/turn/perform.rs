@@ -7,7 +7,6 @@ use crate::job::JobKind;
 use crate::kernel::Answer;
 use crate::lists::Part;
 use crate::mailbox::QueuedMessage;
-use crate::usage;
 use interface::{
     Action, Event, KernelAction, LogLevel, NetAction, Object, ObjectAction, ObjectPiece,
     PeerAction, Span, StoreAction, Ticket,
@@ -189,8 +188,7 @@ impl Parts {
     }
 
     fn report_usage(&mut self, ticket: Ticket) {
-        self.io.counters.syscall_count += usage::CALL_COUNT;
-        let usage = usage::now(&self.counters());
+        let usage = self.usage();
         self.io.events.push(Event::Usage { ticket, usage });
     }
 

@@ -154,6 +154,10 @@ metrics! {
     LogFreeBytes = 41, "log_free_bytes", Gauge, Bytes, Sum, "Space left in the log";
     LogOpenBytes = 42, "log_open_bytes", Gauge, Bytes, Sum,
         "Records that gather for the next batch of the log";
+    FlushTime = 43, "flush_us", Histogram, Microseconds, Sum,
+        "From the hand-over of a batch of the log to the turn in which it was durable";
+    LogFailed = 44, "log_failed", Gauge, Count, Sum,
+        "Lanes whose log has failed: they change nothing any more";
     // Of lanes: waits, by cause.
     WaitsBatch = 48, "waits" {"cause" = "batch"}, Counter, Count, Sum,
         "Replies and steps that waited for a batch of the log";
@@ -266,6 +270,7 @@ metrics! {
     ReplaysForged = 167, "replays" {"outcome" = "forged"}, Counter, Count, Sum,
         "Replays with a token that this store never signed";
     RecoveryTime = 168, "recovery_ms", Gauge, Milliseconds, Max, "Duration of the recovery";
+    Recovering = 169, "recovering", Gauge, Count, Sum, "Lanes whose recovery goes on";
 }
 
 /// A class of errors: what a person would do about them.
