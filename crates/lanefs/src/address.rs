@@ -47,6 +47,20 @@ pub(crate) fn read(text: &str) -> Result<String, String> {
     Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
+/// As [`read`], for a port that has no default.
+///
+/// # Errors
+/// The fault, with the expected form.
+pub(crate) fn read_with_port(text: &str) -> Result<String, String> {
+    match split(text) {
+        Some((host, None)) if units::digits(host).is_none() => {
+            let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+            Err(format!("\"{text}\" names no port: HOST:PORT, as {host}:9117"))
+        }
+        Some(_) | None => read(text),
+    }
+}
+
 /// Host without brackets, and port; `None` if the text is ambiguous or the host is invalid.
 fn split(text: &str) -> Option<(&str, Option<&str>)> {
     let is_v6 = |host: &&str| {

@@ -409,6 +409,8 @@ pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) serving: Serving,
     #[command(flatten)]
+    pub(crate) metrics: MetricsArg,
+    #[command(flatten)]
     pub(crate) seal: SealArg,
     #[command(flatten)]
     pub(crate) certificates: CertArg,

@@ -28,6 +28,7 @@ mod fuse_device;
 mod generated_docs;
 mod holders;
 mod inspect;
+mod lane_counters;
 mod lanes;
 #[cfg(test)]
 mod limits;

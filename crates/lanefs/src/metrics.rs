@@ -1,63 +1,59 @@
-//! `serve --metrics ADDR`: the server's counters for Prometheus, at `http://ADDR/metrics`.
+//! `--metrics ADDR`: what the server does, at `http://ADDR/` for people, at `/metrics` for Prometheus, and at
+//! `/api/counters` for the page itself.
 //!
-//! Threads of their own answer, never a lane: the server's counters are asked for as any administrator asks for
-//! them, over a connection to this server. Invariant: beyond loopback nobody gets them without the token.
+//! Threads of their own answer; each request asks the lanes of this process for their counters
+//! ([`Counters`]). Invariant: beyond loopback nobody gets them without the token, and on loopback no web
+//! page of another site does.
 
 mod http;
+mod json;
+mod page;
 mod text;
 
 use crate::exit::Exit;
+use crate::lane_counters::Counters;
 use crate::{address, args, up};
 use anyhow::{Context as _, Result, bail};
-use http::Verdict;
-use library::{ConnectOptions, Identity, Purpose, Sealing, Volume};
+use http::{Body, Refusal, Wanted};
+pub(crate) use json::About;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tracing::{info, warn};
-use wire::Secret;
 
-/// Connections that are answered at a time; others are closed.
+/// Connections that are answered at a time; others are refused.
 const CONN_COUNT_MAX: usize = 16;
-/// How long a server is asked that does not answer.
+/// How long a lane is waited for that does not answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause after a connection that could not be taken: descriptors may be missing for longer.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The socket, and what opens it.
 pub(crate) struct Metrics {
     listener: TcpListener,
+    at: SocketAddr,
     token: Option<String>,
 }
 
-/// How this process reaches its own server.
-pub(crate) struct Source {
-    pub(crate) address: SocketAddr,
-    pub(crate) secret: Secret,
-    /// Read again when the server refuses the secret.
-    pub(crate) secret_file: PathBuf,
-    pub(crate) sealing: Sealing,
+/// What every connection needs.
+struct Served {
+    counters: Counters,
+    about: About,
+    token: Option<String>,
 }
 
-/// Who waits for the metrics, as text.
-type Asked = Sender<Result<String, library::Error>>;
-
 impl Metrics {
-    /// Listens, if that is wanted. `has_secret`: the server's secret is known to this process.
+    /// Listens, if that is wanted.
     ///
     /// # Errors
     /// An address that is not loopback without a token; a token file that others may read.
-    pub(crate) fn open(args: &args::MetricsArg, has_secret: bool) -> Result<Option<Self>> {
+    pub(crate) fn open(args: &args::MetricsArg) -> Result<Option<Self>> {
         let Some(listen) = &args.metrics else { return Ok(None) };
-        if !has_secret {
-            let line = "--metrics asks the server with its secret: name one with --secret-file, beside \
-                        the certificates";
-            bail!(Exit::usage(line));
-        }
         let token = args.metrics_token_file.as_deref().map(read_token).transpose()?;
-        let listener = up::bind(listen).context("--metrics")?;
+        let listener = up::bind(listen, "--metrics")?;
         let at = listener.local_addr().context("the socket of the metrics has no address")?;
         if !at.ip().is_loopback() && token.is_none() {
             let line = format!(
@@ -66,36 +62,44 @@ impl Metrics {
             );
             bail!(Exit::usage(line));
         }
-        Ok(Some(Self { listener, token }))
+        Ok(Some(Self { listener, at, token }))
+    }
+
+    /// Where the page is, for this machine.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", address::loopback_if_unspecified(self.at))
     }
 
     /// Answers from here on.
-    pub(crate) fn start(self, source: Source) -> Result<()> {
-        let at = self.listener.local_addr().context("the socket of the metrics has no address")?;
-        let (sender, asked) = channel();
-        thread("counters", move || collect(&source, &asked))?;
-        thread("metrics", move || self.accept(&sender))?;
-        info!("metrics at http://{at}/metrics");
-        Ok(())
+    pub(crate) fn start(self, counters: Counters, about: About) -> Result<()> {
+        info!("metrics at {}, for Prometheus at {0}metrics", self.url());
+        let Self { listener, token, at: _ } = self;
+        let served = Arc::new(Served { counters, about, token });
+        thread("metrics", move || accept(&listener, &served))
     }
+}
 
-    fn accept(&self, sender: &Sender<Asked>) {
-        let conn_count = Arc::new(AtomicUsize::new(0));
-        for stream in self.listener.incoming() {
-            let Ok(stream) = stream else { continue };
-            if conn_count.fetch_add(1, Ordering::Relaxed) >= CONN_COUNT_MAX {
-                conn_count.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let (sender, token, count) = (sender.clone(), self.token.clone(), conn_count.clone());
-            let started = thread("metrics", move || {
-                // A peer that went away needs no answer.
-                serve(stream, token.as_deref(), &sender).ok();
-                count.fetch_sub(1, Ordering::Relaxed);
-            });
-            if started.is_err() {
-                conn_count.fetch_sub(1, Ordering::Relaxed);
-            }
+fn accept(listener: &TcpListener, served: &Arc<Served>) {
+    let conn_count = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(mut stream) = stream else {
+            std::thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
+        if conn_count.fetch_add(1, Ordering::Relaxed) >= CONN_COUNT_MAX {
+            conn_count.fetch_sub(1, Ordering::Relaxed);
+            // It does not matter to a peer that takes nothing.
+            http::refuse_at_once(&mut stream, &Refusal::TooMany).ok();
+            continue;
+        }
+        let (served, count) = (served.clone(), conn_count.clone());
+        let started = thread("metrics", move || {
+            // A peer that went away needs no answer.
+            serve(stream, &served).ok();
+            count.fetch_sub(1, Ordering::Relaxed);
+        });
+        if started.is_err() {
+            conn_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -121,56 +125,32 @@ fn read_token(path: &Path) -> Result<String> {
     Ok(token.to_owned())
 }
 
-fn serve(mut stream: TcpStream, token: Option<&str>, sender: &Sender<Asked>) -> io::Result<()> {
+fn serve(mut stream: TcpStream, served: &Served) -> io::Result<()> {
     let Some(request) = http::read(&mut stream)? else {
-        return http::refuse(&mut stream, "400 Bad Request");
+        return http::refuse(&mut stream, &Refusal::NoRequest);
     };
-    let has_body = match http::judge(&request, token) {
-        Verdict::Refused(status) => return http::refuse(&mut stream, status),
-        Verdict::Metrics { has_body } => has_body,
+    let (wanted, has_body) = match http::judge(&request, served.token.as_deref()) {
+        Err(refusal) => return http::refuse(&mut stream, &refusal),
+        Ok(wanted) => wanted,
     };
-    let (asked, answer) = channel();
-    // Without an answer there is none to receive.
-    let _unheard = sender.send(asked);
-    match answer.recv_timeout(ASK_TIMEOUT) {
-        Ok(Ok(text)) => http::answer(&mut stream, &text, has_body),
-        Ok(Err(error)) => {
-            warn!("the metrics cannot be asked for: {error}");
-            http::refuse(&mut stream, "503 Service Unavailable")
+    let body = match wanted {
+        Wanted::Page => page::body(),
+        Wanted::Metrics | Wanted::Counters => match served.counters.ask(ASK_TIMEOUT) {
+            Err(lane_no) => {
+                warn!("lane {lane_no} does not answer for the metrics");
+                return http::refuse(&mut stream, &Refusal::NoAnswer { lane_no });
+            }
+            Ok(lanes) if wanted == Wanted::Metrics => {
+                Ok(Body::metrics(text::exposition(args::VERSION, &lanes)))
+            }
+            Ok(lanes) => json::body(&served.about, &lanes),
+        },
+    };
+    match body {
+        Ok(body) => http::answer(&mut stream, &body, has_body),
+        Err(error) => {
+            warn!("the metrics cannot be shown: {error:#}");
+            http::refuse(&mut stream, &Refusal::Failed)
         }
-        Err(_) => http::refuse(&mut stream, "503 Service Unavailable"),
-    }
-}
-
-/// Asks the server for each who waits, over one connection, made again when it is lost.
-fn collect(source: &Source, asked: &Receiver<Asked>) {
-    let mut volume = None;
-    for waiting in asked {
-        let counted = count(&mut volume, source);
-        if counted.is_err() {
-            volume = None;
-        }
-        // It went away.
-        let _unheard = waiting.send(counted);
-    }
-}
-
-fn count(volume: &mut Option<Volume>, source: &Source) -> Result<String, library::Error> {
-    let volume = match volume {
-        Some(volume) => volume,
-        None => volume.insert(Volume::connect(&options(source))?),
-    };
-    Ok(text::exposition(args::VERSION, &volume.counters()?))
-}
-
-fn options(source: &Source) -> ConnectOptions {
-    let Source { address, secret, secret_file, sealing } = source;
-    ConnectOptions {
-        secret_file: Some(secret_file.clone()),
-        purpose: Purpose::Administer,
-        identity: Identity::new(0, 0, &[]),
-        connect_timeout: ASK_TIMEOUT,
-        sealing: *sealing,
-        ..ConnectOptions::new(address::loopback_if_unspecified(*address), *secret)
     }
 }

@@ -316,7 +316,7 @@ fn start(
         let client_seals = plan.certificates.as_ref().map(Certificates::seals);
         let core = (pin == Pin::On).then_some(*core);
         let (secret_file, cache) = (plan.secret_file.clone(), cache.clone());
-        lanes::start(format!("lane {lane}"), core, sender.clone(), move || {
+        let make = move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.say = log::of_lane(lane.0);
             ring_config.mailbox = Some(mailbox);
@@ -337,7 +337,8 @@ fn start(
                 None => lane,
             };
             Ok((ring_config, lane))
-        })?;
+        };
+        lanes::start(format!("lane {lane}"), core, sender.clone(), make, |_, _| {})?;
     }
     Ok(stoppers)
 }

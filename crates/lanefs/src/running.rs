@@ -72,6 +72,8 @@ pub(crate) struct Entry {
     pub(crate) terms: Option<Vec<TermRun>>,
     /// Whether it grants leases, and their term.
     pub(crate) leases: Option<String>,
+    /// The address of its page, if it has one.
+    pub(crate) metrics: Option<String>,
     /// Where it logs, if that is a file.
     pub(crate) log: Option<String>,
     /// Its build; processes before 0.1.0 do not say it.
@@ -95,6 +97,7 @@ impl Entry {
             map_epoch: None,
             terms: None,
             leases: None,
+            metrics: None,
             log: None,
             version: Some(args::VERSION.to_owned()),
         }

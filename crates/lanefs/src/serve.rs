@@ -7,8 +7,9 @@
 use crate::args::{self, Direct, Pin};
 use crate::exit::Exit;
 use crate::export::ADDRESS_FILE;
+use crate::lane_counters::{Answers, Counters};
 use crate::lanes::{self, ProcessEvent, count_text};
-use crate::metrics::{Metrics, Source};
+use crate::metrics::{About, Metrics};
 use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
 use crate::secret::{ReloadTrigger, WatchedSecrets};
@@ -17,7 +18,7 @@ use anyhow::{Context as _, Result, bail};
 use disk::Creation;
 use lane::{Export, Lane, Restore, Restored};
 use ring::feed::LogLengths;
-use ring::{DriverChoice, DriverKind, LogFile, Mesh, Sealing, ServerSeals, Stopper};
+use ring::{DriverChoice, DriverKind, LogFile, Mesh, Ring, Sealing, ServerSeals, Stopper};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let driver = driver::choose(args.driver.driver)?;
     args.serving.io.io_engine.engine().check(driver)?;
     let credentials = credentials(args, trigger)?;
-    let metrics = metrics(args, &credentials)?;
+    let metrics = Metrics::open(&args.metrics)?;
     let listener = listener(args)?;
     let path = std::path::absolute(&args.store)?;
     let mut store = open(&path, args)?;
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     }
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
-    let (stoppers, row_threads) =
+    let Started { stoppers, row_threads, counters } =
         start((args, driver), &mut store, listener, credentials, &cores, &sender)?;
     if lanes::wait_until_ready(&events, stoppers.len())? {
         // Asked to end while it started: it ends as it would later, and never says that it listens.
@@ -62,12 +63,9 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let address_file = path.join(ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n"))
         .with_context(|| format!("cannot write {}", address_file.display()))?;
-    if let Some((metrics, source)) = metrics {
-        metrics.start(Source { address, ..source })?;
-    }
     let lanes = count_text(stoppers.len());
     let map = map_of(&store, u16::try_from(stoppers.len())?);
-    let _running = Running::begin(Entry {
+    let entry = Entry {
         address: Some(address.to_string()),
         store: Some(running::text_of(&path)),
         driver: Some(driver.name().to_owned()),
@@ -75,8 +73,13 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
         map_epoch: Some(map.epoch().0),
         terms: Some(terms::of_map(&map)),
         leases: Some(args.serving.lease_grants.state()),
+        metrics: metrics.as_ref().map(Metrics::url),
         ..Entry::of(Kind::Serve, args.parent_pid)
-    });
+    };
+    if let Some(metrics) = metrics {
+        metrics.start(counters, About::of(&entry))?;
+    }
+    let _running = Running::begin(entry);
     out::print_line(&format!("listening on {address}, driver {}, {lanes}", driver.name()));
     notify::ready(&format!("serving {} on {address}, {lanes}", path.display()));
     wait_for_end((&events, false), &stoppers)?;
@@ -130,17 +133,6 @@ fn credentials(args: &args::Serve, trigger: ReloadTrigger) -> Result<Credentials
     Ok(Credentials { secrets, watched, seals })
 }
 
-/// What answers Prometheus, if that is wanted, and how it asks the server.
-fn metrics(args: &args::Serve, credentials: &Credentials) -> Result<Option<(Metrics, Source)>> {
-    let has_secret = credentials.watched.is_some();
-    let Some(metrics) = Metrics::open(&args.metrics, has_secret)? else { return Ok(None) };
-    let secret_file = secret::path_or_new(args.secret.secret_file.as_deref());
-    let sealing = if credentials.seals.is_some() { Sealing::All } else { args.seal.sealing() };
-    let address = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
-    let secret = credentials.secrets.current;
-    Ok(Some((metrics, Source { address, secret, secret_file, sealing })))
-}
-
 /// The store; made if there is none and no certain one is wanted.
 fn open(path: &Path, args: &args::Serve) -> Result<Store> {
     let Some(only) = &args.only else {
@@ -172,7 +164,7 @@ fn listener(args: &args::Serve) -> Result<TcpListener> {
         let stdin: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
         return Ok(TcpListener::from(stdin));
     }
-    up::bind(&args.listen)
+    up::bind(&args.listen, "--listen")
 }
 
 /// Lanes end when they are asked to, after what they have begun. One that ends by itself takes the
@@ -232,6 +224,13 @@ fn map_of(store: &Store, lane_count: u16) -> Map {
     Map::single_server(lane_count, store.superblock().shard_counts(), term)
 }
 
+/// Lanes that run, and what belongs to them.
+struct Started {
+    stoppers: Vec<Stopper>,
+    row_threads: RunningRowThreads,
+    counters: Counters,
+}
+
 /// Restores the store's state and starts a lane on each core.
 fn start(
     (args, driver): (&args::Serve, DriverKind),
@@ -240,7 +239,7 @@ fn start(
     Credentials { secrets, watched, seals }: Credentials,
     cores: &[u16],
     sender: &Sender<ProcessEvent>,
-) -> Result<(Vec<Stopper>, RunningRowThreads)> {
+) -> Result<Started> {
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let lane_count = u16::try_from(cores.len())?;
     let superblock = *store.superblock();
@@ -266,7 +265,10 @@ fn start(
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let mailboxes = Mesh::mailboxes(lane_count)?;
     let stoppers = mailboxes.iter().map(ring::Mailbox::stopper).collect();
-    let mut desks = inspect::processes::start(
+    let desks: Vec<_> =
+        mailboxes.iter().map(|mailbox| (Answers::default(), mailbox.waker())).collect();
+    let counters = Counters::new(desks.iter().cloned());
+    let mut inspections = inspect::processes::start(
         store.path(),
         mailboxes.iter().map(ring::Mailbox::waker).collect(),
     )?
@@ -278,8 +280,8 @@ fn start(
     let spin_us = args.spin.us();
     let recovering = Arc::new(AtomicU16::new(lane_count));
     let fault = faults::faults(&args.faults, recovering.clone());
-    let lanes = mailboxes.into_iter().zip(restored).zip(logs).zip(cores);
-    for (((mailbox, restored), (log, start_offset)), core) in lanes {
+    let lanes = mailboxes.into_iter().zip(restored).zip(logs).zip(cores).zip(desks);
+    for ((((mailbox, restored), (log, start_offset)), core), (answers, _)) in lanes {
         let lane = mailbox.lane();
         let config = lane::Config {
             lane,
@@ -301,7 +303,7 @@ fn start(
         let objects = OwnedFd::from(objects.try_clone()?);
         // One lane listens; the Hello names the lane that a connection is handed to.
         let listener = listener.take();
-        let inspections = desks.next();
+        let inspections = inspections.next();
         let checksum_reads = args.serving.checksum_reads;
         let io = args.serving.io;
         let fault = fault.clone();
@@ -309,7 +311,7 @@ fn start(
         let core = (args.pin.pin == Pin::On).then_some(*core);
         let sealing = if seals.is_some() { Sealing::All } else { args.seal.sealing() };
         let seals = seals.clone();
-        lanes::start(format!("lane {lane}"), core, sender.clone(), move || {
+        let make = move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.say = log::of_lane(lane.0);
             ring_config.mailbox = Some(mailbox);
@@ -333,12 +335,16 @@ fn start(
                 let _unheard = recovered.send(());
             });
             Ok((ring_config, Lane::new(config, restored)))
-        })?;
+        };
+        let after_turn = move |ring: &mut Ring, lane: &Lane| {
+            answers.give(|| lane.snapshot(&ring.usage()));
+        };
+        lanes::start(format!("lane {lane}"), core, sender.clone(), make, after_turn)?;
     }
     // Every record of theirs is in the rows, and the new logs say which boot this is.
     store.remove_earlier_logs()?;
     let row_threads = row_threads.start(store, Arc::new(|line: &str| warn!("{line}")))?;
-    Ok((stoppers, row_threads))
+    Ok(Started { stoppers, row_threads, counters })
 }
 
 /// Records the sharing mode when the recovery of every lane is over: changes made under the earlier modes are

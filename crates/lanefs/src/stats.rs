@@ -2,7 +2,7 @@
 //! ([`library::Snapshot`]) are asked for once, or at each interval, and written as text, JSON or CSV.
 
 mod csv;
-mod json;
+pub(crate) mod json;
 mod text;
 
 use crate::exit::{Code, Exit};
@@ -35,18 +35,22 @@ struct Counted {
 }
 
 impl Counted {
-    /// The rows of a section, most requests first; of lanes in their order, and all together.
     fn rows(&self, by: By) -> Vec<Row> {
-        let total = Snapshot::total(&self.lanes);
-        let mut rows = total.rows(by).to_vec();
-        if by == By::Lane {
-            let lanes = self.lanes.iter().flat_map(|lane| lane.rows(By::Lane)).cloned();
-            return lanes.chain(rows).collect();
-        }
-        let requests = |row: &Row| row.number(library::counters::Metric::Requests);
-        rows.sort_by_key(|row| std::cmp::Reverse(requests(row)));
-        rows
+        rows(&self.lanes, by)
     }
+}
+
+/// The rows of a section, most requests first; of lanes in their order, and all together.
+pub(crate) fn rows(lanes: &[Snapshot], by: By) -> Vec<Row> {
+    let total = Snapshot::total(lanes);
+    let mut rows = total.rows(by).to_vec();
+    if by == By::Lane {
+        let lanes = lanes.iter().flat_map(|lane| lane.rows(By::Lane)).cloned();
+        return lanes.chain(rows).collect();
+    }
+    let requests = |row: &Row| row.number(library::counters::Metric::Requests);
+    rows.sort_by_key(|row| std::cmp::Reverse(requests(row)));
+    rows
 }
 
 fn each_interval(volume: &mut Volume, args: &args::Stats, interval: Duration) -> Result<()> {

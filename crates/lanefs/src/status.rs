@@ -149,7 +149,7 @@ impl Wanted {
 fn describe(to: &mut String, shown: &Shown<'_>, indent: &str) -> Result<()> {
     let Shown { entry, lease_counts } = shown;
     let Entry { kind, pid, address, store, dir, mounted, driver, fuse, lane_count, .. } = entry;
-    let Entry { leases, log, version, .. } = entry;
+    let Entry { leases, log, version, metrics, .. } = entry;
     let epoch = entry.map_epoch.map(|epoch| epoch.to_string());
     let terms = entry.terms.as_ref().map(|runs| terms::text(runs));
     writeln!(to, "{indent}{} process {pid}", kind.text())?;
@@ -165,7 +165,7 @@ fn describe(to: &mut String, shown: &Shown<'_>, indent: &str) -> Result<()> {
     let held = lease_counts.as_ref().map(LeaseCounts::text);
     let of_map = [("epoch", &epoch), ("terms", &terms), ("leases", leases), ("held", &held)];
     let own = [("version", version), ("driver", driver), ("fuse", fuse), ("lanes", &lanes)];
-    let own = own.into_iter().chain(of_map);
+    let own = own.into_iter().chain(of_map).chain([("metrics", metrics)]);
     let shown = paths.into_iter().filter(|_| !is_child).chain(own);
     for (name, value) in shown.filter_map(|(name, value)| Some((name, value.as_ref()?))) {
         let note = mounted.filter(|_| name == "dir").map(|it| format!(" ({it})"));

@@ -122,6 +122,7 @@ fn prepare(args: &args::Up) -> Result<Plan> {
         driver,
         mount_driver,
         serving: args.serving.clone(),
+        metrics: args.metrics.absolute()?,
         seal,
         certificates,
         fuse: args.fuse,
@@ -195,7 +196,7 @@ fn is_dead(dir: &Path) -> bool {
 /// The socket to serve on: the requested address, else the default port or the next free one.
 fn listen(asked: Option<&str>) -> Result<TcpListener> {
     if let Some(asked) = asked {
-        return bind(asked);
+        return bind(asked, "--listen");
     }
     for step in 0..PORT_COUNT_MAX {
         let address = SocketAddr::from(([127, 0, 0, 1], address::PORT_DEFAULT + step));
@@ -208,9 +209,9 @@ fn listen(asked: Option<&str>) -> Result<TcpListener> {
     bail!("no free port from {} on; name one with --listen", address::PORT_DEFAULT)
 }
 
-/// Binds and listens on exactly this address. The kernel may hold the socket of a server that was
+/// Binds and listens on exactly this address, which `option` names. The kernel may hold the socket of a server that was
 /// killed for a moment longer than the process, so an address in use is tried again for a while.
-pub(crate) fn bind(text: &str) -> Result<TcpListener> {
+pub(crate) fn bind(text: &str, option: &str) -> Result<TcpListener> {
     let address = address::resolve(text)?;
     let deadline = Instant::now() + LINGER;
     let bound = loop {
@@ -223,9 +224,9 @@ pub(crate) fn bind(text: &str) -> Result<TcpListener> {
     };
     bound.map_err(|error| {
         let line = if error.kind() == io::ErrorKind::AddrInUse {
-            format!("{address} is in use by another program; name another with --listen HOST:PORT")
+            format!("{address} is in use by another program; name another with {option} HOST:PORT")
         } else {
-            format!("cannot serve on {address}: {error}")
+            format!("{option}: cannot listen on {address}: {error}")
         };
         Exit::new(Code::Failed, line).into()
     })

@@ -8,15 +8,23 @@ use std::time::Duration;
 /// A row's line.
 pub(super) fn put(
     out: &mut String,
-    (by, row): (By, &Row),
+    row: (By, &Row),
     (now, elapsed): (Duration, Option<Duration>),
 ) -> Result<()> {
-    let mut object = Map::new();
-    object.insert("by".to_owned(), json!(by.name()));
+    let mut object = object(row);
     object.insert("time".to_owned(), json!(now.as_secs_f64()));
     if let Some(elapsed) = elapsed {
         object.insert("interval_s".to_owned(), json!(elapsed.as_secs_f64()));
     }
+    out.push_str(&serde_json::to_string(&Json::Object(object))?);
+    out.push('\n');
+    Ok(())
+}
+
+/// A row's labels and values by their names.
+pub(crate) fn object((by, row): (By, &Row)) -> Map<String, Json> {
+    let mut object = Map::new();
+    object.insert("by".to_owned(), json!(by.name()));
     for (label, text) in &row.labels {
         object.insert(label.name().to_owned(), json!(text));
     }
@@ -35,9 +43,7 @@ pub(super) fn put(
             }
         };
     }
-    out.push_str(&serde_json::to_string(&Json::Object(object))?);
-    out.push('\n');
-    Ok(())
+    object
 }
 
 /// `buckets`: the longest time of each that is not empty, null for the one without an end, and how

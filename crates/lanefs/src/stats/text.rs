@@ -63,15 +63,26 @@ fn lanes(rows: &[Row], elapsed: Option<Duration>) -> Vec<Vec<String>> {
         row.label(Label::Lane).map_or_else(|| "ALL".to_owned(), |lane| format!("LANE {lane}"))
     }));
     let metrics = Metric::ALL.iter().filter(|metric| {
-        rows.iter().any(|row| row.number(**metric).is_some_and(|number| number > 0))
+        let counts = |value: &Value| match value {
+            Value::Number(number) => *number > 0,
+            Value::Histogram(times) => times.count() > 0,
+        };
+        rows.iter().any(|row| row.value(**metric).is_some_and(counts))
     });
     let lines = metrics.map(|metric| {
         let (about, elapsed) =
             (metric.row(), elapsed.filter(|_| metric.row().kind == Kind::Counter));
         let label = about.label.map(|(_, text)| format!(" {text}")).unwrap_or_default();
-        let unit = if elapsed.is_some() { "/s" } else { "" };
+        let unit = match about.kind {
+            Kind::Histogram => " p50/p99",
+            Kind::Counter | Kind::Gauge if elapsed.is_some() => "/s",
+            Kind::Counter | Kind::Gauge => "",
+        };
         let named = format!("{}{label}{unit}", about.name);
-        let numbers = rows.iter().map(|row| rate(row.number(*metric), (about.unit, elapsed)));
+        let numbers = rows.iter().map(|row| match about.kind {
+            Kind::Histogram => quantiles(row, *metric),
+            Kind::Counter | Kind::Gauge => rate(row.number(*metric), (about.unit, elapsed)),
+        });
         std::iter::once(named).chain(numbers).collect()
     });
     std::iter::once(head.collect()).chain(lines).collect()

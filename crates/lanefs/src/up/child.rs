@@ -102,6 +102,7 @@ pub(crate) fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command>
     command.arg("--pin").arg(plan.pin.text());
     command.args(plan.serving.texts()).args(plan.seal.texts()).args(plan.log_level.texts());
     command.args(plan.certificates.iter().flat_map(certificate_texts));
+    command.args(plan.metrics.texts());
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }

@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) mount_driver: DriverKind,
     /// How the server serves.
     pub(crate) serving: args::Serving,
+    /// Where the server shows what it does.
+    pub(crate) metrics: args::MetricsArg,
     /// Whether connections are under TLS.
     pub(crate) seal: args::SealArg,
     /// What others may show instead of the secret, which our own mount proves.

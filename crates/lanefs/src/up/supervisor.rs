@@ -241,6 +241,9 @@ impl Supervisor<'_> {
         let lanes = line.rsplit_once(", ").map_or(line, |(_, lanes)| lanes);
         self.screen.fact("lanes", lanes.trim_end_matches(" lanes").trim_end_matches(" lane"));
         self.screen.fact("driver", &driver::text(&self.plan.driver));
+        if let Some(at) = &self.plan.metrics.metrics {
+            self.screen.fact("page", &format!("http://{at}/"));
+        }
         if self.screen.is_live() {
             let address = child::own_address(self.plan);
             let sealing = self.plan.seal.sealing();

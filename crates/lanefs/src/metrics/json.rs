@@ -1,0 +1,63 @@
+//! The counters as one JSON object: what the page asks for each second. Its rows are those of
+//! `lanefs stats --json`.
+
+use super::http::Body;
+use crate::running::Entry;
+use crate::{args, stats};
+use anyhow::Result;
+use library::Snapshot;
+use library::counters::By;
+use serde_json::{Value as Json, json};
+use std::time::{Duration, SystemTime};
+
+/// What the page says of the server.
+pub(crate) struct About {
+    host: String,
+    address: String,
+    driver: String,
+    leases: String,
+    pid: u32,
+    started: SystemTime,
+}
+
+impl About {
+    /// The server that this entry is about.
+    pub(crate) fn of(entry: &Entry) -> Self {
+        Self {
+            host: String::from_utf8_lossy(&library::host_name()).into_owned(),
+            address: entry.address.clone().unwrap_or_default(),
+            driver: entry.driver.clone().unwrap_or_default(),
+            leases: entry.leases.clone().unwrap_or_default(),
+            pid: entry.pid,
+            started: SystemTime::now(),
+        }
+    }
+}
+
+/// All counters of all lanes, in their order.
+pub(super) fn body(about: &About, lanes: &[Snapshot]) -> Result<Body> {
+    let rows: Vec<Json> = By::ALL
+        .into_iter()
+        .flat_map(|by| {
+            let rows = stats::rows(lanes, by);
+            rows.iter().map(|row| Json::Object(stats::json::object((by, row)))).collect::<Vec<_>>()
+        })
+        .collect();
+    let About { host, address, driver, leases, pid, started } = about;
+    let seconds = |at: SystemTime| {
+        at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
+    };
+    let object = json!({
+        "version": args::VERSION,
+        "host": host,
+        "address": address,
+        "driver": driver,
+        "leases": leases,
+        "pid": pid,
+        "lanes": lanes.len(),
+        "started": seconds(*started),
+        "time": seconds(SystemTime::now()),
+        "rows": rows,
+    });
+    Ok(Body::json(serde_json::to_string(&object)?))
+}
