@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 27] = [
+const PROGRAMS: [(&str, &str); 29] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("mount.fuse3", "fuse3"),
@@ -41,6 +41,8 @@ const PROGRAMS: [(&str, &str); 27] = [
     ("man", "man-db"),
     ("systemd-analyze", "systemd"),
     ("gzip", "gzip"),
+    ("prometheus", "prometheus"),
+    ("promtool", "prometheus"),
 ];
 
 /// Files and the Debian packages that contain them.

@@ -49,6 +49,7 @@ mod many_clients;
 mod mapped_pages;
 mod meta_memory;
 mod metrics;
+mod monitoring;
 mod mount_by_type;
 mod mount_namespace;
 mod mount_options;
