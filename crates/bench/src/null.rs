@@ -408,6 +408,7 @@ impl Core for NullFs {
             )
             | Event::Peer(_)
             | Event::Store(_)
+            | Event::LaneTime(_)
             | Event::Usage { .. }
             | Event::Secrets(_)
             | Event::Kernel(

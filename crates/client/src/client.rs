@@ -271,6 +271,7 @@ impl Client {
             | Event::Store(_)
             | Event::Object(_)
             | Event::Kernel(_)
+            | Event::LaneTime(_)
             | Event::Usage { .. }
             | Event::Tick
             | Event::Stop => {}

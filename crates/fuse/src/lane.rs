@@ -499,6 +499,7 @@ impl Core for MountLane {
             Event::Net(_)
             | Event::Store(_)
             | Event::Object(_)
+            | Event::LaneTime(_)
             | Event::Usage { .. }
             | Event::Peer(PeerEvent::Received { .. })
             | Event::Secrets(_)

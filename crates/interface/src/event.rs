@@ -196,6 +196,19 @@ pub struct Usage {
     pub object_in_flight_one_max: u32,
 }
 
+/// How a lane has spent its time so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LaneTime {
+    /// The time of this report.
+    pub now: Mono,
+    /// Processor time of its own thread.
+    pub cpu_ns: u64,
+    /// Turns that made other events wait.
+    pub backlog_ns: u64,
+    /// Since its start.
+    pub up_ms: u64,
+}
+
 /// An event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
@@ -209,6 +222,8 @@ pub enum Event {
     Object(ObjectEvent),
     /// About a mount and the processes that use it.
     Kernel(KernelEvent),
+    /// The first part of the outcome of [`crate::Action::Usage`].
+    LaneTime(LaneTime),
     /// The outcome of [`crate::Action::Usage`].
     Usage {
         /// Of the action.

@@ -144,6 +144,11 @@ impl Commit {
         self.in_flight_bytes > 0
     }
 
+    /// How long the batch in flight takes so far.
+    pub(crate) fn flush_age_us(&self, now: Mono) -> u64 {
+        if self.is_in_flight() { now.since_ns(self.in_flight_since) / 1000 } else { 0 }
+    }
+
     pub(crate) const fn set_space(&mut self, space: LogSpace) {
         self.space = space;
     }

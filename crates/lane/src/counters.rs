@@ -6,6 +6,7 @@
 //! within the turn in which it arrived took 0. So no clock is read for a request.
 
 mod accounts;
+mod delays;
 mod snapshot;
 mod tally;
 

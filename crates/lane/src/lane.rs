@@ -30,8 +30,8 @@ use crate::waiters::Waiters;
 use alloc::vec::Vec;
 use disk::ShardPosition;
 use interface::{
-    Action, Bulk, CloseReason, ConnId, Core, Event, Mono, NetEvent, PeerEvent, Seed, Span,
-    StoreEvent, Turn,
+    Action, Bulk, CloseReason, ConnId, Core, Event, LaneTime, Mono, NetEvent, PeerEvent, Seed,
+    Span, StoreEvent, Turn,
 };
 use wire::{InodeNo, LaneId, Map, ProtocolError, SLOT_COUNT_MIN, ShardId, Transno};
 
@@ -76,6 +76,8 @@ pub struct Lane {
     pub(crate) stats: Counters,
     pub(crate) request_counts: RequestCounts,
     pub(crate) accounts: Accounts,
+    /// As the runtime has reported it last.
+    pub(crate) lane_time: LaneTime,
     /// The limits that were reached.
     pub(crate) limit_log: LimitLog,
     /// The timer that the runtime was asked for.
@@ -149,6 +151,7 @@ impl Lane {
             stats: Counters::default(),
             request_counts: RequestCounts::default(),
             accounts: Accounts::default(),
+            lane_time: LaneTime::default(),
             limit_log: LimitLog::default(),
             wake_at: None,
             stage: Stage::Serving,
@@ -330,6 +333,7 @@ impl Core for Lane {
                 self.data.on_object(turn, event);
                 self.on_outcomes(turn);
             }
+            Event::LaneTime(lane_time) => self.lane_time = lane_time,
             Event::Usage { ticket, usage } => self.on_usage(turn, ticket, &usage),
             Event::Secrets(Some(secrets)) => self.on_secrets(turn, &secrets),
             Event::Tick => {}

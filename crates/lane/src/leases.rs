@@ -229,6 +229,15 @@ impl Leases {
         }
     }
 
+    /// The sessions of the recalls that are not acknowledged, each with the time since its recall.
+    pub(crate) fn unanswered(&self, now: Mono) -> impl Iterator<Item = (SessionId, u64)> {
+        self.recalls.values().map(move |recall| {
+            // They end a term after they were sent.
+            let left_ns = recall.until.since_ns(now);
+            (recall.session, (self.wait_ms * 1_000_000).saturating_sub(left_ns) / 1000)
+        })
+    }
+
     /// When recalled leases expire next.
     pub(crate) fn deadline(&self) -> Option<Mono> {
         self.expiries.first().map(|(at, _)| *at)

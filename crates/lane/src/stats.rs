@@ -30,7 +30,7 @@ impl Lane {
             return;
         };
         if header.op == Op::Counters {
-            let body = self.snapshot(usage).encode();
+            let body = self.snapshot(usage, &self.lane_time).encode();
             return self.send(turn, conn, &header, &Response::plain(Status::Ok, &body));
         }
         let mut body = self.scratch.empty();

@@ -14,10 +14,10 @@ pub(crate) use delivery::Delivery;
 use disk::Creation;
 use fastrand::Rng;
 use interface::{
-    Action, ConnId, Core, Errno, Event, LogSpace, Mono, NetAction, NetEvent, Now, PeerAction,
-    ProtocolPoint, Span, StoreAction, StoreEvent, Turn,
+    Action, ConnId, Core, Errno, Event, LaneTime, LogSpace, Mono, NetAction, NetEvent, Now,
+    PeerAction, ProtocolPoint, Span, StoreAction, StoreEvent, Turn,
 };
-pub(crate) use operations::{Kind, USAGE};
+pub(crate) use operations::{Kind, LANE_TIME, USAGE};
 use test_runtime::{Incoming, LaneState, LogId, Operation, Prng, Store};
 use wire::{
     FsUuid, Inspect, LaneId, Layout, Map, Rules, Secret, ServerId, ShardCounts, Status, Term,
@@ -435,7 +435,10 @@ impl TestServer {
             }
             Action::Store(StoreAction::InspectEnd { conn }) => self.inspections.push((conn, None)),
             Action::Release { buf } => state.bufs.release(buf),
-            Action::Usage { ticket } => state.deliver(Event::Usage { ticket, usage: USAGE }),
+            Action::Usage { ticket } => {
+                state.deliver(Event::LaneTime(LaneTime { now: self.now.mono, ..LANE_TIME }));
+                state.deliver(Event::Usage { ticket, usage: USAGE });
+            }
             Action::Log { line, .. } => {
                 self.lines.push(String::from_utf8(state.arena.get(line).to_vec()).unwrap());
             }

@@ -337,7 +337,7 @@ fn start(
             Ok((ring_config, Lane::new(config, restored)))
         };
         let after_turn = move |ring: &mut Ring, lane: &Lane| {
-            answers.give(|| lane.snapshot(&ring.usage()));
+            answers.give(|| lane.snapshot(&ring.usage(), &ring.lane_time()));
         };
         lanes::start(format!("lane {lane}"), core, sender.clone(), make, after_turn)?;
     }

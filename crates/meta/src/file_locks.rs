@@ -260,6 +260,16 @@ impl FileLocks {
         blockers.collect()
     }
 
+    /// All waits: since when, and the clients whose locks conflict.
+    pub fn waits(&self) -> impl Iterator<Item = (u64, BTreeSet<ClientUuid>)> {
+        self.inodes.values().flat_map(|inode| {
+            inode.queue.values().map(|waiter| {
+                let holders = inode.blockers(waiter).map(|owner| owner.client).collect();
+                (waiter.since_ns, holders)
+            })
+        })
+    }
+
     /// The fcntl waits of an owner.
     #[must_use]
     pub fn waits_of(&self, owner: LockOwner) -> Vec<LockWait> {

@@ -5,6 +5,7 @@ use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::state::State;
 use crate::uses::KeyAccess;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Creation, Fault, PreVersions, TxnId};
 use wire::{
@@ -180,6 +181,11 @@ impl Shard {
     pub fn file_locks(&mut self) -> &mut FileLocks {
         self.uses.clear();
         &mut self.file_locks
+    }
+
+    /// All waits for locks on files: since when, and the clients whose locks conflict.
+    pub fn file_lock_waits(&self) -> impl Iterator<Item = (u64, BTreeSet<ClientUuid>)> {
+        self.file_locks.waits()
     }
 
     /// Loads a row of the store ([`disk::rows`]); rows come in the order of their keys.

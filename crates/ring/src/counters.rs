@@ -19,6 +19,8 @@ pub struct Counters {
     /// The longest turn that delayed another: from its clock reading to the next one, without a
     /// sleep in between.
     pub turn_ns_max: u64,
+    /// The sum of such turns.
+    pub backlog_ns: u64,
     /// Events passed to the core.
     pub event_count: u64,
     /// Peer lanes woken.

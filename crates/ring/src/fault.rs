@@ -12,6 +12,8 @@ pub enum FaultPoint {
     LogFreeze,
     /// Neither write nor complete a batch.
     LogStall,
+    /// Hold a batch back for 0.3 s.
+    LogSlow,
     /// A batch is durable and not yet reported.
     LogWritten,
     /// Reserving space for the log.
@@ -44,6 +46,7 @@ impl FaultPoint {
         ("log-write", Self::LogWrite),
         ("log-freeze", Self::LogFreeze),
         ("log-stall", Self::LogStall),
+        ("log-slow", Self::LogSlow),
         ("log-written", Self::LogWritten),
         ("log-reserve", Self::LogReserve),
         ("object-open", Self::ObjectOpen),
@@ -69,6 +72,9 @@ impl FaultPoint {
     ];
 }
 
+/// How long a batch is held back at [`FaultPoint::LogSlow`].
+pub(crate) const LOG_SLOW_MS: u64 = 300;
+
 /// Called at each such point. A returned errno makes an operation fail with it; at the log points
-/// it freezes or stalls the batch.
+/// it freezes, stalls or slows the batch.
 pub type Fault = Arc<dyn Fn(FaultPoint) -> Option<Errno> + Send + Sync>;

@@ -17,7 +17,7 @@
 
 use crate::config::LogFile;
 use crate::driver::{Kind, Op, Token};
-use crate::fault::FaultPoint;
+use crate::fault::{FaultPoint, LOG_SLOW_MS};
 use crate::feed::{Feed, LogPosition};
 use crate::io_context::IoContext;
 use crate::number::{u32_of, u64_of};
@@ -54,6 +54,7 @@ pub(crate) struct Log {
     zeroed_offset: u64,
     zeroing: Zeroing,
     appending: Option<Appending>,
+    slowed: Slowed,
     /// Reused by each batch; the trailer is behind it.
     batch: Vec<u8>,
     /// The pending reservation: offset and length.
@@ -73,6 +74,15 @@ enum Zeroing {
     },
     /// A write of zeros failed; the next batch will meet the error itself.
     Given,
+}
+
+/// What an injected fault does to the batch in flight.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slowed {
+    No,
+    /// It is written then.
+    Until(Mono),
+    Over,
 }
 
 #[derive(Clone, Copy)]
@@ -98,6 +108,7 @@ impl Log {
             zeroed_offset: start_offset,
             zeroing: Zeroing::Idle,
             appending: None,
+            slowed: Slowed::No,
             batch: Vec::new(),
             reserving: None,
             refused_at: None,
@@ -203,6 +214,12 @@ impl Log {
     /// Queues the rest of the batch in flight.
     pub(crate) fn write(&mut self, io: &mut IoContext) {
         let Some(Appending { written_bytes, .. }) = self.appending else { return };
+        if self.slowed == Slowed::No && io.inject(FaultPoint::LogSlow).is_some() {
+            self.slowed = Slowed::Until(io.now.mono.after_ms(LOG_SLOW_MS));
+        }
+        if matches!(self.slowed, Slowed::Until(_)) {
+            return;
+        }
         let waits = (written_bytes == 0 && !self.change_files()) || self.meets_zeros();
         if let Some(appending) = &mut self.appending {
             appending.held_up = waits;
@@ -260,6 +277,7 @@ impl Log {
                 if appending.written_bytes == self.batch.len() {
                     io.inject(FaultPoint::LogWritten);
                     self.appending = None;
+                    self.slowed = Slowed::No;
                     self.end_offset += u64_of(self.batch.len());
                     self.written_bytes += u64_of(self.batch.len());
                     self.reserved_offset = self.reserved_offset.max(self.end_offset);
@@ -341,16 +359,33 @@ impl Log {
         }
     }
 
+    /// Writes a slowed batch whose time has come, and requests more space.
+    pub(crate) fn on_turn(&mut self, io: &mut IoContext) {
+        if let Slowed::Until(until) = self.slowed
+            && until <= io.now.mono
+        {
+            self.slowed = Slowed::Over;
+            self.write(io);
+        }
+        self.reserve_ahead(io);
+    }
+
     /// Requests more space when less than half is left, after a refusal with a delay.
-    pub(crate) fn reserve_ahead(&mut self, io: &mut IoContext) {
-        let early = self.deadline().is_some_and(|deadline| io.now.mono < deadline);
+    fn reserve_ahead(&mut self, io: &mut IoContext) {
+        let early = self.reserve_retry_at().is_some_and(|deadline| io.now.mono < deadline);
         if self.wants_more() && !early {
             self.reserve(self.config.reserve_bytes, io);
         }
     }
 
-    /// When to request refused space again. On a full disk no append happens that would.
+    /// When to write a slowed batch, or to request refused space again. On a full disk no append
+    /// happens that would.
     pub(crate) fn deadline(&self) -> Option<Mono> {
+        let slowed_until = if let Slowed::Until(until) = self.slowed { Some(until) } else { None };
+        [slowed_until, self.reserve_retry_at()].into_iter().flatten().min()
+    }
+
+    fn reserve_retry_at(&self) -> Option<Mono> {
         let refused_at = self.refused_at.filter(|_| self.wants_more())?;
         Some(refused_at.after_ms(RESERVE_RETRY_MS))
     }

@@ -34,7 +34,8 @@ use crate::spin::{PollBudget, Spin};
 use crate::sums::SumJobs;
 use crate::usage;
 use interface::{
-    Action, Arena, Bulk, Core, Event, KernelEvent, NO_MAC, Process, Ticket, Turn, Usage,
+    Action, Arena, Bulk, Core, Event, KernelEvent, LaneTime, Mono, NO_MAC, Process, Ticket, Turn,
+    Usage,
 };
 use std::io;
 use std::marker::PhantomData;
@@ -79,6 +80,8 @@ struct Parts {
     recovered: Box<dyn FnMut()>,
     inspections: Option<InspectQueue>,
     read_secrets: Option<ReadSecrets>,
+    /// When the ring was made.
+    began: Mono,
     life: LaneState,
     stop_ms_max: u64,
     io: IoContext,
@@ -179,6 +182,7 @@ impl Ring {
             recovered: config.recovered,
             inspections: config.inspections,
             read_secrets: config.read_secrets,
+            began: io.now.mono,
             life: LaneState::New,
             stop_ms_max: config.limits.stop_ms_max,
             io,
@@ -226,6 +230,12 @@ impl Ring {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.parts.counters()
+    }
+
+    /// How this lane has spent its time so far: the other part of what [`Action::Usage`] reports.
+    #[must_use]
+    pub fn lane_time(&mut self) -> LaneTime {
+        self.parts.lane_time()
     }
 
     /// The usage of the process so far, and this lane's counters: what [`Action::Usage`] reports.
@@ -287,6 +297,11 @@ impl Parts {
         }
     }
 
+    fn lane_time(&mut self) -> LaneTime {
+        self.io.counters.syscall_count += 1;
+        usage::lane_time(&self.io.counters, (self.began, self.io.now.mono))
+    }
+
     fn usage(&mut self) -> Usage {
         self.io.counters.syscall_count += usage::CALL_COUNT;
         usage::now(&self.counters())
@@ -334,6 +349,7 @@ impl Parts {
             let turn_ns = self.io.now.mono.since_ns(began);
             let counters = &mut self.io.counters;
             counters.turn_ns_max = counters.turn_ns_max.max(turn_ns);
+            counters.backlog_ns += turn_ns;
         }
         self.dispatch();
         if let Some(kernel) = &mut self.kernel {
@@ -344,7 +360,7 @@ impl Parts {
         self.conns.expire(starving, &mut self.io);
         self.io.pool.trim(self.io.now.mono);
         if let Some(log) = &mut self.log {
-            log.reserve_ahead(&mut self.io);
+            log.on_turn(&mut self.io);
         }
         if self.mailbox.take_notified() {
             self.read_row_replies();

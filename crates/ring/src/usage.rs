@@ -1,7 +1,8 @@
 //! Resource usage of the process, as the kernel counts it.
 
 use crate::counters::Counters;
-use interface::Usage;
+use interface::{LaneTime, Mono, Usage};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::Read as _;
 use std::mem::MaybeUninit;
@@ -38,6 +39,14 @@ pub(crate) fn now(lane: &Counters) -> Usage {
     }
 }
 
+/// How the calling lane has spent its time since it began. One system call.
+pub(crate) fn lane_time(lane: &Counters, (began, now): (Mono, Mono)) -> LaneTime {
+    let thread = clock_gettime(ClockId::ThreadCPUTime);
+    let cpu_ns = count_of(thread.tv_sec) * 1_000_000_000 + count_of(thread.tv_nsec);
+    let up_ms = now.since_ns(began) / 1_000_000;
+    LaneTime { now, cpu_ns, backlog_ns: lane.backlog_ns, up_ms }
+}
+
 /// What the process has in memory; 0 where there is no /proc.
 fn resident_kib() -> u32 {
     let mut statm = [0; 128];
@@ -69,6 +78,9 @@ mod tests {
         assert!((100..1 << 30).contains(&before.resident_kib), "{}", before.resident_kib);
         // The test would hang if a clock or count of the kernel never changed.
         while now(&counters).cpu_ns == before.cpu_ns {}
+        let begun = lane_time(&counters, (Mono(0), Mono(2_000_000)));
+        assert_eq!(begun.up_ms, 2);
+        while lane_time(&counters, (Mono(0), Mono(0))).cpu_ns == begun.cpu_ns {}
         let (sender, receiver) = std::sync::mpsc::channel();
         let sleeper = std::thread::spawn(move || receiver.recv());
         while now(&counters).voluntary_switch_count == before.voluntary_switch_count {

@@ -82,6 +82,11 @@ impl Accounts {
         self.jobs.close(job, tally);
     }
 
+    /// The labels of a client that has an account of its own.
+    pub(super) fn labels_of(&self, client: &ClientUuid) -> Option<&Labels> {
+        self.clients.accounts.get(client).map(|account| &account.labels)
+    }
+
     /// Replies to connections that have ended.
     pub(crate) const fn ended(&mut self) -> &mut Tally {
         &mut self.ended

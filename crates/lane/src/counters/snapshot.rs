@@ -4,7 +4,7 @@ use super::{OpCounts, Tally};
 use crate::Lane;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
-use interface::Usage;
+use interface::{LaneTime, Usage};
 use wire::counters::{By, Label, Metric, Row, Snapshot, StatusClass, Value};
 use wire::{Op, Stats};
 
@@ -12,15 +12,33 @@ impl Lane {
     /// All counters, with those of the runtime. They are asked for by [`Op::Counters`], and by threads
     /// of the server's process between two turns.
     #[must_use]
-    pub fn snapshot(&self, usage: &Usage) -> Snapshot {
+    pub fn snapshot(&self, usage: &Usage, lane_time: &LaneTime) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        snapshot.section_mut(By::Lane).rows.push(self.lane_row(usage));
+        let delays = self.delays(lane_time.now);
+        let mut lane_row = self.lane_row(usage);
+        self.set_times(&mut lane_row, lane_time);
+        delays.all().set(&mut lane_row);
+        snapshot.section_mut(By::Lane).rows.push(lane_row);
         snapshot.section_mut(By::Op).rows = self.op_rows();
         for (by, tallies) in self.accounts.rows(self.connections.used()) {
             let row = |(labels, tally)| tally_row(labels, &tally);
             snapshot.section_mut(by).rows = tallies.into_iter().map(row).collect();
         }
+        delays.set_clients(&self.accounts, &mut snapshot.section_mut(By::Client).rows);
         snapshot
+    }
+
+    fn set_times(&self, row: &mut Row, lane_time: &LaneTime) {
+        let LaneTime { now, cpu_ns, backlog_ns, up_ms } = *lane_time;
+        set_all(
+            row,
+            &[
+                (Metric::FlushAge, self.commit.flush_age_us(now)),
+                (Metric::LaneCpuTime, cpu_ns),
+                (Metric::BacklogTime, backlog_ns),
+                (Metric::UpTime, up_ms),
+            ],
+        );
     }
 
     fn op_rows(&self) -> Vec<Row> {
@@ -62,7 +80,7 @@ impl Lane {
     }
 }
 
-fn set_all(row: &mut Row, numbers: &[(Metric, u64)]) {
+pub(super) fn set_all(row: &mut Row, numbers: &[(Metric, u64)]) {
     numbers.iter().for_each(|(metric, number)| row.set(*metric, Value::Number(*number)));
 }
 

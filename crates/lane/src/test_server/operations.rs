@@ -1,8 +1,12 @@
 //! Operations of the test server's store.
 
 use super::TestServer;
-use interface::{Action, Errno, StoreEvent, Usage};
+use interface::{Action, Errno, LaneTime, Mono, StoreEvent, Usage};
 use test_runtime::{Operation, Patch};
+
+/// How the lanes of the test server spend their time.
+pub(crate) const LANE_TIME: LaneTime =
+    LaneTime { now: Mono(0), cpu_ns: 117, backlog_ns: 118, up_ms: 119 };
 
 /// The resource usage that the test server reports.
 pub(crate) const USAGE: Usage = Usage {

@@ -6,17 +6,17 @@ use crate::test_server::TestServer;
 use wire::counters::{By, Histogram, Label, Metric, Row, Snapshot};
 use wire::{Freeze, Getattr, InodeNo, Lookup, Op, Purpose, ShardId, Status, Wire as _};
 
-fn admin(server: &mut TestServer) -> Peer {
+pub(super) fn admin(server: &mut TestServer) -> Peer {
     Peer::new(server, &HelloFields { purpose: Purpose::Administer, ..HelloFields::new(9) })
 }
 
-fn snapshot(server: &mut TestServer, admin: &mut Peer) -> Snapshot {
+pub(super) fn snapshot(server: &mut TestServer, admin: &mut Peer) -> Snapshot {
     let got = admin.ask(server, Op::Counters, 0, &[0_u8; 0]);
     assert_eq!(got.head.status, Status::Ok);
     Snapshot::decode(&got.body).unwrap()
 }
 
-fn of<'a>(snapshot: &'a Snapshot, (by, label): (By, Label), text: &str) -> &'a Row {
+pub(super) fn of<'a>(snapshot: &'a Snapshot, (by, label): (By, Label), text: &str) -> &'a Row {
     let found = snapshot.rows(by).iter().find(|row| row.label(label) == Some(text));
     found.unwrap_or_else(|| panic!("no {text} in {snapshot:?}"))
 }
@@ -203,4 +203,23 @@ fn many_clients_are_counted_together() {
     let all = found.rows(By::Lane)[0].number(Metric::Requests).unwrap();
     assert_eq!(sum(&found, By::Client, Metric::Requests), all);
     assert_eq!(op(&found, Op::Getattr).number(Metric::Requests), Some(256 + 128));
+}
+
+#[test]
+fn a_flush_has_a_time() {
+    let mut server = TestServer::started(65, 1);
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
+    let before = snapshot(&mut server, &mut admin);
+    let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
+    peer.send(&mut server, &head, &create("one").to_bytes(), None);
+    server.run_turns_only(0);
+    server.sleep(5_000_000);
+    server.run();
+    let found = snapshot(&mut server, &mut admin).since(&before);
+    let row = &found.rows(By::Lane)[0];
+    let flushes = row.histogram(Metric::FlushTime).unwrap();
+    assert_eq!((flushes.count(), row.number(Metric::FlushAge)), (1, Some(0)));
+    assert!(flushes.sum_us() >= 5000, "{flushes:?}");
+    assert_eq!(row.number(Metric::LogFailed), Some(0));
+    assert_eq!(row.number(Metric::UpTime), Some(119));
 }

@@ -389,3 +389,24 @@ fn of_a_cycle_that_closes_in_one_turn_one_wait_is_refused() {
         assert_eq!(refused, [(9, Status::Deadlock)], "seed {seed}");
     }
 }
+
+#[test]
+fn the_client_whose_lock_others_wait_for_is_named_with_how_long() {
+    use crate::tests::counters;
+    use wire::counters::{By, Label, Metric};
+    let mut server = TestServer::started(3, 1);
+    let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
+    let mut admin = counters::admin(&mut server);
+    assert_eq!(one.set(&mut server, ask(file(0), 1, WRITE)), Ok(true));
+    assert_eq!(other.set(&mut server, waits(1, ask(file(0), 1, WRITE))), Ok(false));
+    server.sleep(3_000_000);
+    let found = counters::snapshot(&mut server, &mut admin);
+    let holder = counters::of(&found, (By::Client, Label::Client), &"01".repeat(16));
+    assert_eq!(holder.number(Metric::WaitingFileLock), Some(1));
+    assert!(holder.number(Metric::FileLockAge) >= Some(3000), "{holder:?}");
+    let waiter = counters::of(&found, (By::Client, Label::Client), &"02".repeat(16));
+    assert_eq!(waiter.number(Metric::WaitingFileLock), None);
+    assert_eq!(one.set(&mut server, ask(file(0), 1, None)), Ok(true));
+    let found = counters::snapshot(&mut server, &mut admin);
+    assert_eq!(found.rows(By::Lane)[0].number(Metric::WaitingFileLock), Some(0));
+}

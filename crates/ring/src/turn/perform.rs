@@ -188,6 +188,8 @@ impl Parts {
     }
 
     fn report_usage(&mut self, ticket: Ticket) {
+        let lane_time = self.lane_time();
+        self.io.events.push(Event::LaneTime(lane_time));
         let usage = self.usage();
         self.io.events.push(Event::Usage { ticket, usage });
     }

@@ -158,6 +158,8 @@ metrics! {
         "From the hand-over of a batch of the log to the turn in which it was durable";
     LogFailed = 44, "log_failed", Gauge, Count, Sum,
         "Lanes whose log has failed: they change nothing any more";
+    FlushAge = 45, "flush_age_us", Gauge, Microseconds, Max,
+        "How long the batch of the log that is in flight takes so far";
     // Of lanes: waits, by cause.
     WaitsBatch = 48, "waits" {"cause" = "batch"}, Counter, Count, Sum,
         "Replies and steps that waited for a batch of the log";
@@ -195,6 +197,11 @@ metrics! {
         "Requests that wait for the end of a freeze";
     WaitingLease = 72, "waiting" {"cause" = "lease"}, Gauge, Count, Sum,
         "Requests that wait for leases of other clients to end";
+    // Of lanes, and of the clients that hold the locks.
+    WaitingFileLock = 73, "waiting" {"cause" = "file_lock"}, Gauge, Count, Sum,
+        "Requests for locks on files that wait for other owners' locks";
+    FileLockAge = 74, "file_lock_age_us", Gauge, Microseconds, Max,
+        "How long the oldest of them waits";
     // Of lanes: what they have.
     ReadBytes = 80, "read_bytes", Counter, Bytes, Sum, "Bytes read from files";
     WrittenBytes = 81, "written_bytes", Counter, Bytes, Sum, "Bytes written to files";
@@ -218,6 +225,11 @@ metrics! {
     LeasesShare = 101, "leases_refused" {"reason" = "share"}, Counter, Count, Sum,
         "Leases not granted because clients had too many";
     Pings = 102, "pings", Counter, Count, Sum, "Pings, by which idle clients keep their leases";
+    // Of lanes, and of the clients that do not answer.
+    RecallsUnanswered = 103, "recalls_unanswered", Gauge, Count, Sum,
+        "Recalls of leases that clients have not acknowledged";
+    RecallAge = 104, "recall_age_us", Gauge, Microseconds, Max,
+        "How long the oldest of them waits";
     // Of lanes: the runtime.
     CpuTime = 112, "cpu_ns", Counter, Nanoseconds, Same, "Processor time of the process";
     SwitchesVoluntary = 113, "context_switches" {"kind" = "voluntary"}, Counter, Count, Same,
@@ -232,6 +244,11 @@ metrics! {
     Sends = 119, "sends", Counter, Count, Sum, "Sends to sockets";
     Spins = 120, "spins", Counter, Count, Sum, "Times that the lane polled before it slept";
     SpinHits = 121, "spin_hits", Counter, Count, Sum, "Polls that found work";
+    LaneCpuTime = 122, "lane_cpu_ns", Counter, Nanoseconds, Sum,
+        "Processor time of the lane's own thread";
+    BacklogTime = 123, "backlog_ns", Counter, Nanoseconds, Sum,
+        "Time in which more work waited for the lane, so that it did not sleep";
+    UpTime = 124, "up_ms", Gauge, Milliseconds, Max, "Time since the start of the server";
     // Of lanes: messages between them.
     PeerWakes = 128, "peer_wakes", Counter, Count, Sum, "Messages to lanes of the same process";
     PeerSent = 129, "peer_messages" {"kind" = "sent"}, Counter, Count, Sum,

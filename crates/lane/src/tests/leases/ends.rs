@@ -1,7 +1,9 @@
 //! How a recall ends: acknowledged, dropped with a lost connection, expired, left.
 
 use super::*;
+use crate::tests::counters;
 use wire::ClientUuid;
+use wire::counters::{By, Label, Metric};
 
 /// A lease that is recalled, and the request that waits for it.
 fn waiting(server: &mut TestServer) -> (Holder, Holder, InodeNo) {
@@ -270,4 +272,27 @@ fn what_has_ended_with_a_term_does_not_come_back_with_the_next_request() {
     second.replies.clear();
     second.send(&mut server, Op::Create, 2, &create("absent"));
     assert!(!second.has_reply(&mut server), "the next one is not");
+}
+
+#[test]
+fn the_client_that_does_not_answer_a_recall_is_named_with_how_long() {
+    let mut server = started(11);
+    let (mut first, mut second, _) = waiting(&mut server);
+    let mut admin = counters::admin(&mut server);
+    server.pass_ms(1500);
+    let found = counters::snapshot(&mut server, &mut admin);
+    let of_client = |client: &str| {
+        let row = counters::of(&found, (By::Client, Label::Client), &client.repeat(16));
+        [Metric::RecallsUnanswered, Metric::RecallAge].map(|metric| row.number(metric))
+    };
+    let [count, age_us] = of_client("01");
+    assert_eq!(count, Some(1));
+    assert!((1_500_000..1_600_000).contains(&age_us.unwrap()), "{age_us:?}");
+    assert_eq!(of_client("02"), [None, None]);
+    assert_eq!(found.rows(By::Lane)[0].number(Metric::RecallsUnanswered), Some(1));
+    first.collect(&mut server);
+    first.ack(&mut server);
+    assert!(second.has_reply(&mut server));
+    let found = counters::snapshot(&mut server, &mut admin);
+    assert_eq!(found.rows(By::Lane)[0].number(Metric::RecallsUnanswered), Some(0));
 }
