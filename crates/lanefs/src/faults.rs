@@ -4,6 +4,7 @@
 //! kill-POINT:3     the process kills itself with -9 when it reaches the point the third time
 //! fail-POINT:3     the operation fails with EIO from the third time on
 //! freeze-log:3     batches are reported durable and not written, from the third on
+//! slow-log:3       batches are written 0.3 s later, from the third on
 //! stall-log:3      batches are neither written nor completed, from the third on
 //! ```
 //! Points: [`ring::FaultPoint::ALL`]. All lanes of the process count together. Log points count after the
@@ -31,10 +32,11 @@ impl Planned {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (name, count) = text.split_once(':').ok_or("NAME:COUNT is wanted")?;
         let count = count.parse().ok().filter(|count| *count > 0).ok_or("COUNT is from 1 on")?;
-        let (verb, place) = name.split_once('-').ok_or("kill-, fail-, freeze- or stall-")?;
+        let (verb, place) = name.split_once('-').ok_or("kill-, fail-, freeze-, slow- or stall-")?;
         let found = FaultPoint::ALL.iter().find(|(known, _)| *known == place);
         let point = match (verb, place, found) {
             ("freeze", "log", _) => FaultPoint::LogFreeze,
+            ("slow", "log", _) => FaultPoint::LogSlow,
             ("stall", "log", _) => FaultPoint::LogStall,
             ("kill" | "fail", _, Some((_, point))) => *point,
             _ => {
@@ -76,8 +78,8 @@ pub(crate) fn faults(planned: &[Planned], recovering: Arc<AtomicU16>) -> Option<
 }
 
 const fn is_of_log(point: FaultPoint) -> bool {
-    use FaultPoint::{LogFreeze, LogStall, LogWrite, LogWritten};
-    matches!(point, LogWrite | LogWritten | LogFreeze | LogStall)
+    use FaultPoint::{LogFreeze, LogSlow, LogStall, LogWrite, LogWritten};
+    matches!(point, LogWrite | LogWritten | LogFreeze | LogSlow | LogStall)
 }
 
 #[cfg(test)]
