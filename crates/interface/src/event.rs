@@ -1,6 +1,6 @@
 //! Events: the reports of a runtime to its state machine.
 
-use crate::{Bulk, MountMessage, Span};
+use crate::{Bulk, Mono, MountMessage, Span};
 use wire::{
     Channel, DecodeError, LaneId, ProtocolError, Reader, Secrets, ShardId, Status, Transno, Wire,
     Writer,

@@ -30,6 +30,7 @@ mod seal;
 mod secret;
 mod spin;
 mod stats;
+mod top;
 pub(crate) mod units;
 mod versus;
 mod warm;
@@ -68,6 +69,7 @@ pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
 pub(crate) use spin::{SPIN_MAX, Spin, spin_us};
 pub(crate) use stats::Stats;
+pub(crate) use top::Top;
 pub(crate) use versus::BenchVersus;
 pub(crate) use warm::Warm;
 
@@ -134,6 +136,8 @@ pub(crate) enum Command {
     Warm(Warm),
     /// Show what a server does, for whom, and how long it takes
     Stats(Stats),
+    /// Watch servers on a screen: what they do, for whom, and what is wrong
+    Top(Top),
     /// List directories of a server, without a mount
     Ls(Ls),
     /// Print files of a server, without a mount

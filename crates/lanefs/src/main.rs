@@ -49,6 +49,7 @@ mod signals;
 mod stats;
 mod status;
 mod terms;
+mod top;
 mod umount;
 mod up;
 mod warm;
@@ -109,6 +110,7 @@ fn run(command: Command) -> Result<()> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Warm(args) => warm::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Ls(args) => files::ls::run(&args),
         Command::Cat(args) => files::cat::run(&args),
         Command::Cp(args) => files::cp::run(&args),
@@ -151,6 +153,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Doctor(_) => "doctor",
         Command::Warm(_) => "warm",
         Command::Stats(_) => "stats",
+        Command::Top(_) => "top",
         Command::Ls(_) => "ls",
         Command::Cat(_) => "cat",
         Command::Cp(_) => "cp",

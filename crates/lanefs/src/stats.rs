@@ -98,7 +98,7 @@ fn show(args: &args::Stats, counted: &Counted, is_first: bool) -> Result<()> {
 }
 
 /// The server that is meant: the address or store that was named, or what runs here for it.
-fn server_of(target: Option<&str>) -> Result<String> {
+pub(crate) fn server_of(target: Option<&str>) -> Result<String> {
     let all = running::all()?;
     let servers = all.iter().map(|found| &found.entry).filter(|entry| entry.kind == Kind::Serve);
     let Some(target) = target else {
@@ -136,7 +136,7 @@ fn nothing_named(why: &str) -> anyhow::Error {
 }
 
 /// Where a server of this machine can be reached.
-fn listens(entry: &Entry) -> Option<String> {
+pub(crate) fn listens(entry: &Entry) -> Option<String> {
     let at = entry.address.as_ref()?.parse().ok()?;
     Some(address::loopback_if_unspecified(at).to_string())
 }

@@ -87,6 +87,7 @@ mod store_modes;
 mod stripes;
 mod systemd;
 mod timestamps;
+mod top;
 mod torn_writes;
 mod transports;
 mod two_mounts;
