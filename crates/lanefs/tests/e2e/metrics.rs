@@ -99,6 +99,10 @@ fn others_need_the_token() {
     };
     refused(&["--metrics", "0.0.0.0:0"], 2, "--metrics-token-file");
     refused(&["--metrics", "80"], 2, "names no host");
+    refused(&["--metrics", "localhost"], 2, "names no port");
+    let (code, line) =
+        failure(&run(fixture.lanefs(["up", "--metrics", "0.0.0.0:0"]).arg(fixture.path("up"))));
+    assert!(code == 1 && line.contains("--metrics-token-file"), "{code} {line}");
     refused(&["--metrics-token-file", shown], 2, "--metrics");
     let both = ["--metrics", "0.0.0.0:0", "--metrics-token-file", shown];
     fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();

@@ -134,7 +134,8 @@ impl Prometheus {
         );
         fs::write(&config, text).unwrap();
         must(program("promtool").args(["check", "config"]).arg(&config));
-        let address = own_address().replace(":0", ":9090");
+        // Not its usual port: Debian's service may listen there, on all addresses.
+        let address = own_address().replace(":0", ":19090");
         let mut command = program("prometheus");
         command.arg(format!("--config.file={}", config.display()));
         command.arg(format!("--storage.tsdb.path={}", fixture.path("prometheus").display()));
