@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 29] = [
+const PROGRAMS: [(&str, &str); 30] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("mount.fuse3", "fuse3"),
@@ -41,6 +41,7 @@ const PROGRAMS: [(&str, &str); 29] = [
     ("man", "man-db"),
     ("systemd-analyze", "systemd"),
     ("gzip", "gzip"),
+    ("tmux", "tmux"),
     ("prometheus", "prometheus"),
     ("promtool", "prometheus"),
 ];

@@ -1,8 +1,21 @@
 //! `lanefs top` shows what a server does, and names what is wrong.
 
-use crate::fixture::{Fixture, failure, must};
+use crate::fixture::{Fixture, PATIENCE, failure, kill, must, program, until, wrap};
+use crate::idle::secret;
+use crate::leases::LEASES;
+use crate::raw_client::{Raw, hello};
+use rustix::process::Signal;
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use wire::*;
 
 #[test]
 fn one_screen_is_printed_and_logged() {
@@ -35,4 +48,292 @@ fn one_screen_is_printed_and_logged() {
     assert!(line["interval_s"].as_f64() >= Some(0.1), "{line}");
     let rows = line["rows"].as_array().unwrap();
     assert_eq!(rows.iter().filter(|row| row["by"] == "lane").count(), 2, "{line}");
+}
+
+/// A terminal with a program in it, of which only the screen is read.
+struct Pane {
+    /// Where its tmux listens.
+    folder: TempDir,
+}
+
+impl Pane {
+    /// `lanefs top` in a terminal of so many columns and lines, and what the terminal says behind it.
+    fn new(fixture: &Fixture, (columns, lines): (u16, u16), arguments: &[&str]) -> Self {
+        let pane = Self { folder: tempfile::tempdir().unwrap() };
+        let mut outer = pane.tmux(&["-f", "/dev/null", "new-session", "-d"]);
+        outer.args(["-x", &columns.to_string(), "-y", &lines.to_string()]);
+        let script = "\"$@\"; echo ended with $?; stty -a; exec cat";
+        outer.args(["sh", "-c", script, "sh"]);
+        let top = [&["top"], arguments].concat();
+        must(&mut wrap(outer, fixture.lanefs(top)));
+        pane
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> Command {
+        let mut command = program("tmux");
+        command.arg("-u").arg("-S").arg(self.folder.path().join("tmux")).args(arguments);
+        command
+    }
+
+    fn press(&self, keys: &[&str]) {
+        must(&mut self.tmux(&[&["send-keys"], keys].concat()));
+    }
+
+    fn screen(&self) -> String {
+        must(&mut self.tmux(&["capture-pane", "-p"]))
+    }
+
+    /// The screen, once it shows this.
+    #[track_caller]
+    fn wait(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
+        let mut screen = String::new();
+        let deadline = Instant::now() + PATIENCE;
+        while !shows(&screen) {
+            assert!(Instant::now() < deadline, "the screen never shows {what}:\n{screen}");
+            screen = self.screen();
+        }
+        screen
+    }
+
+    /// The same of a line that begins so.
+    #[track_caller]
+    fn line(&self, begin: &str) -> String {
+        let is_it = |line: &&str| line.starts_with(begin);
+        let screen = self.wait(begin, |screen| screen.lines().any(|line| is_it(&line)));
+        screen.lines().find(is_it).unwrap().to_owned()
+    }
+
+    /// The program has ended, and left the terminal as it was.
+    #[track_caller]
+    fn ended(&self) {
+        let screen = self.wait("the end", |screen| screen.contains("ended with "));
+        assert!(screen.contains("ended with 0"), "{screen}");
+        let words: Vec<&str> = screen.split(|at: char| at.is_whitespace() || at == ';').collect();
+        for word in ["icanon", "echo", "isig", "opost"] {
+            assert!(words.contains(&word), "{word}: {screen}");
+        }
+        assert!(!screen.contains("lanefs top"), "{screen}");
+    }
+}
+
+impl Drop for Pane {
+    fn drop(&mut self) {
+        // It may have ended with its program.
+        self.tmux(&["kill-server"]).output().ok();
+    }
+}
+
+/// A client under a host name of its own.
+fn client(address: &str, secret: &Secret, (number, host): (u8, &str)) -> Raw {
+    let hello = hello(secret.credential(), ("up", 0), ClientUuid([number; 16]));
+    let raw = Raw::of(address, secret, &Hello { host_name: Bytes(host.as_bytes()), ..hello });
+    let raw = raw.unwrap();
+    assert_eq!(raw.map.lane(InodeNo::ROOT.shard()), LaneId(0));
+    raw
+}
+
+/// Work that goes on until it is dropped.
+struct Load {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Repeats this, with a pause.
+    fn repeat(pause: Duration, mut work: impl FnMut() + Send + 'static) -> Self {
+        let (stop, stopped) = channel();
+        let thread = std::thread::spawn(move || {
+            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                work();
+            }
+        });
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// A client that asks now and then.
+    fn modest(mut raw: Raw) -> Self {
+        Self::repeat(Duration::from_millis(20), move || {
+            let getattr = Getattr { inode: InodeNo::ROOT };
+            assert_eq!(raw.ask(Op::Getattr, InodeNo::ROOT.shard(), &getattr), Status::Ok);
+        })
+    }
+
+    /// A client that asks on and on, without waiting for the answers.
+    fn greedy(mut raw: Raw) -> Self {
+        let mut answers = raw.stream.try_clone().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = vec![0; 1 << 16];
+            while answers.read(&mut bytes).is_ok_and(|count| count > 0) {}
+        });
+        let (stop, stopped) = channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while stopped.try_recv() == Err(TryRecvError::Empty) {
+                let getattr = Getattr { inode: InodeNo::ROOT };
+                raw.send(Op::Getattr, InodeNo::ROOT.shard(), |to| to.write(&getattr));
+            }
+            raw.stream.shutdown(Shutdown::Both).unwrap();
+            reader.join().unwrap();
+        });
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.take();
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || std::thread::panicking());
+    }
+}
+
+/// The first number of a text.
+fn number_in(text: &str) -> f64 {
+    let from = text.find(|at: char| at.is_ascii_digit()).unwrap();
+    let digits = &text[from..];
+    let until = digits.find(|at: char| !at.is_ascii_digit() && at != '.').unwrap_or(digits.len());
+    digits[..until].parse().unwrap()
+}
+
+#[test]
+fn a_slow_disk_is_named() {
+    let Some(fixture) = Fixture::new("top_disk") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1", "--fault", "slow-log:1"]);
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
+    let (dir, mut count) = (mount.dir.clone(), 0);
+    let load = Load::repeat(Duration::from_millis(1), move || {
+        count += 1;
+        File::create(dir.join(format!("{count}"))).unwrap().sync_all().unwrap();
+    });
+    let pane = Pane::new(&fixture, (120, 30), &[&server.address, "--alert", "flush-ms=299"]);
+    let line = pane.line("ALERT disk: ");
+    assert!(line.starts_with("ALERT disk: flush of the log takes ") && line.contains(" at lane 0"));
+    assert!(line.contains(" s (") || number_in(&line) >= 299.0, "{line}");
+    drop(load);
+    mount.stop();
+}
+
+#[test]
+fn a_greedy_client_and_the_lane_that_it_fills_are_named() {
+    let Some(fixture) = Fixture::new("top_greedy") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let secret = secret(&fixture);
+    let _greedy = Load::greedy(client(&server.address, &secret, (0xaa, "greedy")));
+    let _modest = Load::modest(client(&server.address, &secret, (0xbb, "modest")));
+    let alert = "client-percent=80,client-requests=100,busy-percent=50";
+    let pane = Pane::new(&fixture, (120, 30), &[&server.address, "--alert", alert]);
+    let line = pane.line("ALERT client: ");
+    assert!(line.starts_with("ALERT client: greedy (id aaaaaaaa) has "), "{line}");
+    assert!(number_in(line.split(" has ").nth(1).unwrap()) >= 80.0, "{line}");
+    assert!(line.ends_with("requests/s; one other client has the rest"), "{line}");
+    let line = pane.line("ALERT lane: ");
+    assert!(line.starts_with("ALERT lane: lane 0 is "), "{line}");
+    assert!(line.contains(" % busy, the other one "), "{line}");
+    // The panel agrees: the client with the most requests is the first.
+    pane.press(&["3"]);
+    let row = pane.line("greedy ");
+    assert!(row.split_whitespace().nth(4).unwrap().parse::<f64>().unwrap() >= 80.0, "{row}");
+}
+
+#[test]
+fn a_stopped_mount_that_holds_a_lease_is_named() {
+    let Some(fixture) = Fixture::new("top_stopped") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "60s"]);
+    let [here, there] = ["here", "there"].map(|name| {
+        fixture.mount(&server.address, name, &[&LEASES[..], &["--job", name]].concat())
+    });
+    let path = here.dir.join("file");
+    fs::write(&path, "text").unwrap();
+    // It caches the attributes.
+    let cached = there.dir.join("file");
+    (0..2).for_each(|_| assert_eq!(cached.metadata().unwrap().len(), 4));
+    let pane = Pane::new(
+        &fixture,
+        (160, 30),
+        &[&server.address, "--alert", "recall-ms=500,flush-ms=100000"],
+    );
+    pane.line("no alerts");
+    there.process.signal(Signal::STOP);
+    let change = std::thread::spawn(move || {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    });
+    let line = pane.line("ALERT client: ");
+    assert!(line.contains(" (job there, id "), "{line}");
+    assert!(line.contains(") does not answer: it has held on to leases for "), "{line}");
+    there.process.signal(Signal::CONT);
+    change.join().unwrap();
+    pane.line("no alerts");
+    here.stop();
+    there.stop();
+}
+
+#[test]
+fn keys_choose_filter_freeze_and_quit() {
+    let Some(fixture) = Fixture::new("top_keys") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1"]);
+    let secret = secret(&fixture);
+    let _one = Load::modest(client(&server.address, &secret, (1, "alpha")));
+    let _two = Load::modest(client(&server.address, &secret, (2, "beta")));
+    let log = fixture.path("log");
+    let quick = ["--interval", "200ms", "--alert", "flush-ms=100000"];
+    let logged = ["--log", log.to_str().unwrap()];
+    let arguments = [&[server.address.as_str()], &quick[..], &logged].concat();
+    let pane = Pane::new(&fixture, (80, 24), &arguments);
+    let screen = pane.wait("lanes", |screen| screen.contains("no alerts"));
+    assert!(screen.lines().any(|line| line.starts_with("lane")), "{screen}");
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    let has = |screen: &str, host: &str| screen.lines().any(|line| line.starts_with(host));
+    pane.press(&["3"]);
+    pane.wait("both clients", |screen| has(screen, "alpha ") && has(screen, "beta "));
+    pane.press(&["/", "a", "l", "p"]);
+    pane.wait("the filter", |screen| screen.contains("filter: alp_"));
+    pane.press(&["Enter"]);
+    pane.wait("one client", |screen| has(screen, "alpha ") && !has(screen, "beta "));
+    pane.press(&["Escape"]);
+    pane.wait("both clients again", |screen| has(screen, "alpha ") && has(screen, "beta "));
+    pane.press(&["?"]);
+    pane.wait("the help", |screen| screen.contains("freeze the screen"));
+    pane.press(&["x"]);
+    pane.wait("the panel", |screen| has(screen, "alpha "));
+
+    pane.press(&["Space"]);
+    let frozen = pane.wait("that it is frozen", |screen| screen.contains("FROZEN: "));
+    let _three = Load::modest(client(&server.address, &secret, (3, "gamma")));
+    until("the log goes on", || fs::read_to_string(&log).unwrap().contains("\"gamma\""));
+    assert_eq!(pane.screen(), frozen);
+    pane.press(&["Space"]);
+    pane.wait("the third client", |screen| has(screen, "gamma ") && !screen.contains("FROZEN"));
+
+    must(&mut pane.tmux(&["resize-window", "-x", "150", "-y", "45"]));
+    let wide = |screen: &str| screen.contains("lanes (key 1)") && screen.contains("received/s");
+    pane.wait("two tables", wide);
+    must(&mut pane.tmux(&["resize-window", "-x", "30", "-y", "6"]));
+    pane.wait("a small screen", |screen| screen.lines().next().is_some_and(|it| it.len() <= 30));
+    must(&mut pane.tmux(&["resize-window", "-x", "100", "-y", "30"]));
+    pane.wait("the table again", |screen| has(screen, "alpha "));
+    pane.press(&["q"]);
+    pane.ended();
+    // Each line of the log is a sample.
+    let text = fs::read_to_string(&log).unwrap();
+    for line in text.lines() {
+        let sample: Value = serde_json::from_str(line).unwrap();
+        assert!(sample["interval_s"].as_f64() > Some(0.0), "{sample}");
+    }
+}
+
+#[test]
+fn a_lost_server_is_named_until_it_is_back_and_an_interrupt_restores_the_terminal() {
+    let Some(fixture) = Fixture::new("top_lost") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1"]);
+    let address = server.address.clone();
+    let pane = Pane::new(&fixture, (160, 30), &[&address, "--alert", "flush-ms=100000"]);
+    pane.line("no alerts");
+    kill(server.process.pid());
+    drop(server);
+    let line = pane.line("ALERT server: ");
+    assert!(line.starts_with(&format!("ALERT server: {address} has not answered for ")), "{line}");
+    pane.wait("that it goes on", |screen| screen.contains("; still trying"));
+    let _server = fixture.serve_with(&address, &["--lanes", "1"]);
+    pane.line("no alerts");
+    pane.press(&["C-c"]);
+    pane.ended();
 }
