@@ -4,6 +4,7 @@ use crate::fixture::{Fixture, PATIENCE, failure, kill, must, program, until, wra
 use crate::idle::secret;
 use crate::leases::LEASES;
 use crate::raw_client::{Raw, hello};
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -262,6 +263,47 @@ fn a_stopped_mount_that_holds_a_lease_is_named() {
     there.process.signal(Signal::CONT);
     change.join().unwrap();
     pane.line("no alerts");
+    here.stop();
+    there.stop();
+}
+
+#[test]
+fn a_held_lock_and_leases_that_go_back_and_forth_are_named() {
+    let Some(fixture) = Fixture::new("top_shared") else { return };
+    let server = fixture.serve("127.0.0.1:0");
+    let [here, there] = ["here", "there"].map(|name| {
+        fixture.mount(&server.address, name, &[&LEASES[..], &["--job", name]].concat())
+    });
+    let alert = "lock-ms=500,recalls=5,flush-ms=100000";
+    let pane = Pane::new(&fixture, (160, 30), &[&server.address, "--alert", alert]);
+    pane.line("no alerts");
+
+    let [held, wanted] = [&here, &there].map(|mount| mount.dir.join("locked"));
+    let held = File::create(held).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let waiting = std::thread::spawn(move || {
+        flock(File::open(wanted).unwrap(), FlockOperation::LockExclusive).unwrap();
+    });
+    let line = pane.line("ALERT lock: ");
+    let begin = "ALERT lock: 1 request waits for locks on files that a process of client ";
+    assert!(line.starts_with(begin) && line.contains(" (job here, id "), "{line}");
+    drop(held);
+    waiting.join().unwrap();
+
+    // Of one file leases are soon refused: each of many is changed by one mount and looked at by both.
+    let [changed, looked_at] = [here.dir.clone(), there.dir.clone()];
+    (0..50).for_each(|number| drop(File::create(changed.join(format!("{number}"))).unwrap()));
+    let mut number = 0;
+    let load = Load::repeat(Duration::from_millis(1), move || {
+        let name = format!("{}", number % 50);
+        number += 1;
+        looked_at.join(&name).metadata().unwrap();
+        let mode = fs::Permissions::from_mode(if number % 100 < 50 { 0o600 } else { 0o640 });
+        fs::set_permissions(changed.join(&name), mode).unwrap();
+    });
+    let line = pane.line("ALERT leases: ");
+    assert!(number_in(&line) >= 5.0 && line.contains(" recalls/s beside "), "{line}");
+    drop(load);
     here.stop();
     there.stop();
 }
