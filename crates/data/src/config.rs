@@ -19,6 +19,11 @@ pub struct DataConfig {
     pub sync_ms: u64,
     /// Or when an object has this many unsynced bytes.
     pub unsynced_bytes_max: u64,
+    /// When a request waits for it, an object with at most this many unsynced bytes, whole pages, is
+    /// not synced: the log takes the bytes. 0: none.
+    pub logged_bytes_max: u64,
+    /// Bytes of a page of an object, of which the log takes all or nothing.
+    pub page_bytes: u64,
     /// Bytes of a block that has a checksum: [`disk::BLOCK_BYTES`], or fewer in tests.
     pub block_bytes: u32,
     /// Touched blocks get their checksums when their object had no writes for this long.

@@ -5,7 +5,7 @@ use crate::object::Effect;
 use crate::request::{Glimpsing, QueuedOp};
 use alloc::vec::Vec;
 use disk::BlockSum;
-use interface::ObjectStat;
+use interface::{ObjectStat, SumRange};
 use wire::{InodeNo, Transno};
 
 /// An action in flight.
@@ -45,6 +45,8 @@ pub(crate) enum InFlight {
     Trim { inode: InodeNo, stat: ObjectStat },
     /// A sync of everything written so far.
     Sync { inode: InodeNo },
+    /// The load of ranges of an object, for the log.
+    Load { inode: InodeNo, ranges: Vec<SumRange> },
     /// The removal of the object.
     Remove { inode: InodeNo },
     /// The verification of blocks before a read or a change.

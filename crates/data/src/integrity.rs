@@ -201,7 +201,8 @@ impl Shards {
                 | InFlight::Seek { .. }
                 | InFlight::Trim { .. }
                 | InFlight::Sync { .. }
-                | InFlight::Remove { .. },
+                | InFlight::Remove { .. }
+                | InFlight::Load { .. },
             )
             | None => {}
         }

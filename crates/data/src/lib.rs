@@ -3,8 +3,8 @@
 //!
 //! It owns the state of objects and the order of operations on each. It leaves the bytes to the
 //! runtime, and records, slots and replies to the lane. Invariants: an [`Outcome::Changed`] is
-//! emitted only when its bytes are durable in the object, and in the order of its shard's
-//! transactions; operations on one object whose order matters (appends, truncations, replays,
+//! emitted only when its bytes are durable in the object or are in this outcome or an earlier one,
+//! and in the order of its shard's transactions; operations on one object whose order matters (appends, truncations, replays,
 //! removal) never overlap; every buffer is released exactly once.
 //!
 //! ```text
@@ -29,6 +29,7 @@ mod glimpse;
 mod in_flight;
 mod integrity;
 mod list;
+mod log;
 mod object;
 mod order;
 mod outcome;

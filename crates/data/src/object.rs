@@ -3,7 +3,7 @@
 //! ```text
 //! queue ─▶ running (reads, writes: together) or exclusive (append, list, truncate,
 //!              │                                             allocate, remove: alone)
-//!              └─ done ─▶ written ─▶ syncing ─▶ out
+//!              └─ done ─▶ written ─▶ syncing (or being loaded for the log) ─▶ out
 //! fences: a truncation or allocation whose record is not durable; no change begins before it is:
 //!         after a crash log and object would have different sizes, and a later write would be
 //!         replayed before the client resends the change that removed its range.
@@ -49,7 +49,7 @@ impl Effect {
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } => 0,
+            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => 0,
         }
     }
 
@@ -68,7 +68,7 @@ impl Effect {
             ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } => now_ns,
+            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => now_ns,
         }
     }
 }
@@ -116,6 +116,8 @@ pub(crate) struct Object {
     pub(crate) written: Vec<Effect>,
     pub(crate) syncing: Vec<Effect>,
     pub(crate) sync_running: bool,
+    /// Its changes are being loaded for the log, which stands for the sync: no other change begins.
+    pub(crate) load_running: bool,
     /// The bytes of `written`, and when the first of them came.
     pub(crate) unsynced_bytes: u64,
     pub(crate) unsynced_since: Mono,
@@ -156,6 +158,7 @@ impl Object {
             written: Vec::new(),
             syncing: Vec::new(),
             sync_running: false,
+            load_running: false,
             unsynced_bytes: 0,
             unsynced_since: Mono(0),
             urgent: false,
@@ -186,7 +189,7 @@ impl Object {
     /// Takes the first queued operation, if it may begin.
     pub(crate) fn next(&mut self) -> Option<QueuedOp> {
         let first = self.queue.front()?;
-        if self.exclusive || self.stat_running {
+        if self.exclusive || self.stat_running || (self.load_running && first.is_change()) {
             return None;
         }
         let alone = self.running_count == 0;

@@ -172,7 +172,7 @@ pub enum Outcome {
         /// Why.
         status: Status,
     },
-    /// The bytes of a write are durable: record the change.
+    /// The bytes of a write are durable, or will be with this record: record the change.
     Changed {
         /// The request's token.
         token: Token,
@@ -187,6 +187,8 @@ pub enum Outcome {
         answer: Answer,
         /// The checksums of blocks to record with it.
         sums: Option<ContentsChange>,
+        /// The bytes to record with it, in front of the change: the object's file may lack them.
+        logged: Option<ContentsChange>,
     },
     /// Contents do not match what was recorded.
     Damaged {

@@ -5,6 +5,7 @@ use crate::fan_out::FanOut;
 use crate::fresh::Fresh;
 use crate::in_flight::InFlight;
 use crate::list::Writing;
+use crate::log::logged_bytes;
 use crate::object::{LoggedState, Object};
 use crate::order::Order;
 use crate::recorded::RecordedObject;
@@ -57,6 +58,8 @@ pub struct Shards {
     /// The last durable transaction, by the same index.
     durables: Vec<Transno>,
     pub(crate) outcomes: VecDeque<Outcome>,
+    /// Bytes for the log that are being loaded, or that wait for their turn among the records.
+    pub(crate) held_bytes: u64,
     /// Objects with written bytes that no sync in flight covers.
     pub(crate) dirty: Vec<InodeNo>,
     /// Since when the first of them waits for a sync.
@@ -118,6 +121,7 @@ impl Shards {
             orders,
             durables,
             outcomes: VecDeque::new(),
+            held_bytes: 0,
             dirty: Vec::new(),
             unsynced_since: None,
             sync_urgent: false,
@@ -228,8 +232,9 @@ impl Shards {
 
     /// Begins the syncs of this turn: at most one per written object without a sync in flight. When
     /// one is due, all others are synced with it: many syncs cost hardly more writes of the file
-    /// system's log than one.
-    pub fn settle(&mut self, turn: &mut Turn<'_>, sum_recording: SumRecording) {
+    /// system's log than one. The log may take `log_bytes` of small changes that are waited for, in
+    /// place of such syncs.
+    pub fn settle(&mut self, turn: &mut Turn<'_>, sum_recording: SumRecording, log_bytes: u64) {
         self.close_quiet(turn, sum_recording);
         let time_has_come = self.sync_at().is_some_and(|at| at <= turn.now.mono);
         if !core::mem::take(&mut self.sync_urgent) && !time_has_come {
@@ -244,7 +249,7 @@ impl Shards {
             let due = time_has_come
                 || object.urgent
                 || object.unsynced_bytes >= self.shape.unsynced_bytes_max;
-            if due {
+            if due && !(object.urgent && self.load_for_log(turn, *inode, log_bytes)) {
                 self.sync(turn, *inode);
             }
             !due
@@ -393,8 +398,11 @@ impl Shards {
     /// Emits all outcomes that may be recorded.
     pub(crate) fn record_next(&mut self, shard: ShardId) {
         while let Some((mut outcome, change_no)) = self.order(shard).pop() {
-            if let Outcome::Changed { change: Change::Contents(change), sums, .. } = &mut outcome {
+            if let Outcome::Changed { change: Change::Contents(change), sums, logged, .. } =
+                &mut outcome
+            {
                 *sums = self.bind(change, change_no);
+                self.held_bytes -= logged.as_ref().map_or(0, logged_bytes);
             }
             self.outcomes.push_back(outcome);
         }

@@ -199,7 +199,7 @@ impl Sums {
             | ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
             | ContentsChange::ObjectRemoved { .. }
-            | ContentsChange::Stripe { .. } => {}
+            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => {}
         }
     }
 

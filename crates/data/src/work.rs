@@ -132,7 +132,7 @@ impl Shards {
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } => panic!("{:?} is no write", effect.change),
+            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => panic!("{:?} is no write", effect.change),
         };
         let end = effect.end();
         self.begin_places(turn, inode, &[(object_offset, end)]);
@@ -188,6 +188,7 @@ impl Shards {
             ObjectEvent::Sums { ticket, result, from_disk } => {
                 self.on_sums(turn, ticket, (result, from_disk));
             }
+            ObjectEvent::Loaded { ticket, result } => self.on_loaded(turn, ticket, result),
             ObjectEvent::Uncached { ticket } => self.on_uncached(turn, ticket),
             ObjectEvent::Done { ticket, result } => self.on_done(turn, ticket, result),
         }
@@ -239,6 +240,7 @@ impl Shards {
                 | InFlight::Sync { .. }
                 | InFlight::Remove { .. }
                 | InFlight::Step { .. }
+                | InFlight::Load { .. }
                 | InFlight::Verify(_)
                 | InFlight::Close(_),
             )
@@ -272,6 +274,7 @@ impl Shards {
                 | InFlight::Trim { .. }
                 | InFlight::Sync { .. }
                 | InFlight::Remove { .. }
+                | InFlight::Load { .. }
                 | InFlight::Verify(_)
                 | InFlight::Close(_),
             )
@@ -311,6 +314,7 @@ impl Shards {
                 | InFlight::Seek { .. }
                 | InFlight::Stat { .. }
                 | InFlight::Glimpse { .. }
+                | InFlight::Load { .. }
                 | InFlight::Verify(_)
                 | InFlight::Close(_),
             )
@@ -413,7 +417,7 @@ impl Shards {
             self.outcomes.push_back(Outcome::Failed { status });
         }
         for effect in ended.drain(..).filter(|_| result.is_ok()) {
-            self.changed(inode, effect);
+            self.changed(inode, effect, None);
         }
         self.record_next(self.shard(inode));
         if let Some(object) = self.objects.get_mut(&inode) {
@@ -454,11 +458,16 @@ impl Shards {
         }
     }
 
-    fn changed(&mut self, inode: InodeNo, effect: Effect) {
+    pub(crate) fn changed(
+        &mut self,
+        inode: InodeNo,
+        effect: Effect,
+        logged: Option<ContentsChange>,
+    ) {
         let shard = self.shard(inode);
         let Effect { token, change, answer, transno, place_no, change_no, .. } = effect;
         let (change, sums) = (Change::Contents(change), None);
-        let outcome = Outcome::Changed { token, shard, transno, change, answer, sums };
+        let outcome = Outcome::Changed { token, shard, transno, change, answer, sums, logged };
         self.order(shard).ready(place_no, (outcome, change_no));
     }
 

@@ -21,6 +21,7 @@ mod change;
 mod fault;
 mod inode;
 mod log;
+mod logged;
 mod reader;
 mod record;
 pub mod rows;
@@ -35,6 +36,7 @@ pub use change::{Change, Changes, ClientChange, ContentsChange, ExportChange, Tx
 pub use fault::Fault;
 pub use inode::InodeRow;
 pub use log::{LOG_HEADER_BYTES, LogHeader};
+pub use logged::{LoggedContents, LoggedRange, has_logged};
 pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow, ShardPosition};
 pub use share::Share;

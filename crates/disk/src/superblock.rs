@@ -60,7 +60,7 @@ pub struct Creation {
 
 impl Superblock {
     /// The format this build reads and writes.
-    pub const FORMAT_VERSION: u32 = 8;
+    pub const FORMAT_VERSION: u32 = 9;
     /// The smallest stripe: one block that has a checksum.
     pub const STRIPE_UNIT_BYTES_MIN: u64 = crate::BLOCK_BYTES as u64;
     /// The default number of shards of either kind.

@@ -285,6 +285,15 @@ pub enum ObjectAction {
         /// Encoded [`crate::SumRange`]s, at least one; adjacent ones are read at once.
         ranges: Span,
     },
+    /// Load ranges of an object as it is now. Answered by [`crate::ObjectEvent::Loaded`].
+    Load {
+        /// Returned with the outcome.
+        ticket: Ticket,
+        /// Which.
+        object: Object,
+        /// Encoded [`crate::SumRange`]s, at least one; adjacent ones are read at once.
+        ranges: Span,
+    },
     /// Set an object's size; the object is created if it does not exist. Answered by
     /// [`crate::ObjectEvent::Done`]; not durable yet.
     Truncate {

@@ -419,6 +419,14 @@ pub enum ObjectEvent {
         /// Some of the bytes were not in the page cache, as far as the runtime can tell.
         from_disk: bool,
     },
+    /// The outcome of [`crate::ObjectAction::Load`]: for each range the number of bytes that the
+    /// object has of it (4 bytes, little-endian), and these bytes.
+    Loaded {
+        /// Of the action.
+        ticket: Ticket,
+        /// The bytes.
+        result: Result<Span, Errno>,
+    },
     /// The outcome of an [`crate::ObjectAction::Write`] with checksums: for each part of a block
     /// the CRC-32C of its bytes and their count, as in [`ObjectEvent::Sums`].
     Written {

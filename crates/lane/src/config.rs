@@ -93,6 +93,11 @@ pub struct Limits {
     pub sync_ms: u64,
     /// Or when this many bytes of a file are not durable.
     pub unsynced_bytes_max: u64,
+    /// The log takes at most this many unsynced bytes of a file in place of a sync of it, when a
+    /// request waits for them; 0: none.
+    pub logged_bytes_max: u64,
+    /// Bytes of a page of contents, of which the log takes all or nothing.
+    pub page_bytes: u64,
     /// Bytes of a block that has a checksum.
     pub block_bytes: u32,
     /// Overwritten blocks get their checksums when their object has not been written for this long,
@@ -142,6 +147,8 @@ impl Default for Limits {
             recovery_hard_ms: 60_000,
             sync_ms: 50,
             unsynced_bytes_max: 8 << 20,
+            logged_bytes_max: 64 << 10,
+            page_bytes: 4096,
             block_bytes: disk::BLOCK_BYTES,
             quiet_ms: 3_000,
             log_ms: 0,

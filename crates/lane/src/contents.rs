@@ -8,7 +8,7 @@ use crate::request::ReceivedRequest;
 use crate::request_header::{RequestHeader, SlotId};
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State};
-use crate::unstable::Written;
+use crate::unstable::{Recording, Written};
 use crate::waiters::{Waiter, Waiting};
 use alloc::vec::Vec;
 use data::{Answer, Outcome, SumRecording, Token};
@@ -33,8 +33,9 @@ impl Lane {
                     let written = Written { token, shard, transno, change, answer, depends };
                     self.on_written(turn, &written);
                 }
-                Outcome::Changed { token, shard, transno, change, answer, sums } => {
-                    self.on_changed((token, shard, transno), (&change, answer), sums);
+                Outcome::Changed { token, shard, transno, change, answer, sums, logged } => {
+                    let with = Recording { change: &change, sums, logged };
+                    self.on_changed((token, shard, transno), answer, with);
                 }
                 Outcome::Damaged { object, file_offset, damage, is_new } => {
                     self.stats.damage_count += 1;

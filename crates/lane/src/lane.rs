@@ -108,6 +108,8 @@ impl Lane {
             seed: key,
             sync_ms: config.limits.sync_ms,
             unsynced_bytes_max: config.limits.unsynced_bytes_max,
+            logged_bytes_max: config.limits.logged_bytes_max,
+            page_bytes: config.limits.page_bytes,
             block_bytes: config.limits.block_bytes,
             quiet_ms: config.limits.quiet_ms,
             rules: config.rules,
@@ -356,7 +358,7 @@ impl Core for Lane {
             self.data.request_sync(None);
         }
         let sum_recording = self.sum_recording();
-        self.data.settle(turn, sum_recording);
+        self.data.settle(turn, sum_recording, self.contents_space_bytes());
         self.on_outcomes(turn);
         self.recover(turn);
         self.shrink(turn.now.mono);

@@ -15,6 +15,14 @@ impl Lane {
         self.commit.space_bytes().saturating_sub(promised)
     }
 
+    /// The log space for bytes of files, which have their own place in their objects: what is left
+    /// when requests have what they need.
+    pub(crate) fn contents_space_bytes(&self) -> u64 {
+        const CONTENTS_BYTES_MAX: u64 = 8 << 20;
+        let kept_bytes = self.config.limits.log_space_bytes_min.saturating_mul(4);
+        self.space_bytes().saturating_sub(kept_bytes).min(CONTENTS_BYTES_MAX)
+    }
+
     /// Whether an op may be executed.
     pub(crate) fn space_for(&self, op: Op) -> Result<(), Status> {
         let limits = &self.config.limits;

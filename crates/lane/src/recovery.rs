@@ -199,7 +199,7 @@ impl Lane {
             self.recovery.phase = Phase::Flushing;
             self.data.request_sync(None);
             let sum_recording = self.sum_recording();
-            self.data.settle(turn, sum_recording);
+            self.data.settle(turn, sum_recording, self.contents_space_bytes());
         }
         if self.recovery.phase == Phase::Flushing {
             let settled = self.waiters.answers.has_no_replays() && self.data.is_durable();

@@ -203,7 +203,7 @@ impl TestServer {
     /// Brings the rows up to the ends of the logs, and loads them.
     fn restore(&mut self) -> Restore {
         self.store.rows.begin(MADE).unwrap();
-        self.store.redo().unwrap();
+        self.store.redo(wire::Rules::default()).unwrap();
         let mut restore = Restore::new(self.shard_counts, MADE);
         if let Some(bytes_max) = self.names_bytes_max {
             restore.bound(bytes_max);

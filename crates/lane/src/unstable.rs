@@ -33,6 +33,14 @@ pub(crate) struct Written {
     pub(crate) depends: Dependencies,
 }
 
+/// What a record of a change of contents has.
+pub(crate) struct Recording<'a> {
+    pub(crate) change: &'a Change<'a>,
+    pub(crate) sums: Option<ContentsChange>,
+    /// The bytes that the object's file may lack.
+    pub(crate) logged: Option<ContentsChange>,
+}
+
 impl Lane {
     /// A session is about to change contents at a shard that does not know it: records it at all
     /// data shards of this lane, with one flush. Its next first writes wait for no record then.
@@ -133,12 +141,13 @@ impl Lane {
         token
     }
 
-    /// The contents of a change and of all before it are durable: records the change.
+    /// The contents of a change and of all before it are durable, or will be with its record:
+    /// records the change.
     pub(crate) fn on_changed(
         &mut self,
         (token, shard, transno): (Token, ShardId, Transno),
-        (change, answer): (&Change<'_>, Answer),
-        sums: Option<ContentsChange>,
+        answer: Answer,
+        recording: Recording<'_>,
     ) {
         if let Some(replay) = self.waiters.answers.take_replay(token) {
             return self.record_lost(&replay);
@@ -147,27 +156,25 @@ impl Lane {
         if self.commit.has_failed() {
             return;
         }
-        if !self.sessions.has(header.session) {
-            self.record_own_change(shard, transno, change); // It left meanwhile.
-            if let Some(sums) = sums {
-                self.record_own_change(shard, Transno(0), &Change::Contents(sums));
-            }
-            return;
-        }
-        let slot_id = SlotId { shard, session: header.session, slot: header.slot };
+        let Recording { change, sums, logged } = recording;
         let mut changes = self.scratch.empty();
-        change.encode(&mut Writer::new(&mut changes));
-        if let Some(sums) = sums {
-            Change::Contents(sums).encode(&mut Writer::new(&mut changes));
+        let mut to = Writer::new(&mut changes);
+        logged.into_iter().for_each(|logged| Change::Contents(logged).encode(&mut to));
+        change.encode(&mut to);
+        sums.into_iter().for_each(|sums| Change::Contents(sums).encode(&mut to));
+        if self.sessions.has(header.session) {
+            let slot_id = SlotId { shard, session: header.session, slot: header.slot };
+            let mut body = Vec::new();
+            answer.encode(&mut body);
+            let done = Done { status: Status::Ok, transno, body };
+            let (xid, op, pre_versions) = (header.xid, header.op, PreVersions::new());
+            let (done, changes, signed) = (&done, &changes[..], false);
+            let change_record =
+                ChangeRecord { slot_id, xid, op, done, pre_versions, changes, signed };
+            self.record_change(&change_record);
+        } else {
+            self.record_own(shard, transno, &changes); // It left meanwhile.
         }
-        let mut body = Vec::new();
-        answer.encode(&mut body);
-        let done = Done { status: Status::Ok, transno, body };
-        let (xid, op, pre_versions) = (header.xid, header.op, PreVersions::new());
-        let (done, changes_ref, signed) = (&done, &changes[..], false);
-        let change_record =
-            ChangeRecord { slot_id, xid, op, done, pre_versions, changes: changes_ref, signed };
-        self.record_change(&change_record);
         self.scratch.recycle(changes);
         self.fence(shard, change);
     }
@@ -231,7 +238,7 @@ impl Lane {
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } => return None,
+            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => return None,
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
         (same && replay.header.op == op).then(|| self.inject_fault(change))

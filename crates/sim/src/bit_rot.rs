@@ -103,7 +103,8 @@ impl Simulation {
             // What compares or reads several stripes goes on when it is done with all of them.
             Operation::Read { object: other, only_cached: false, .. }
             | Operation::ReadList { object: other, only_cached: false, .. }
-            | Operation::Sums { object: other, .. } => other.inode == object.inode,
+            | Operation::Sums { object: other, .. }
+            | Operation::Load { object: other, .. } => other.inode == object.inode,
             Operation::Patch { object: other, .. }
             | Operation::Sync { object: other, .. }
             | Operation::Remove { object: other, .. } => *other == object,
@@ -152,6 +153,7 @@ impl Simulation {
             Operation::Read { .. }
             | Operation::ReadList { .. }
             | Operation::Sums { .. }
+            | Operation::Load { .. }
             | Operation::Stat { .. }
             | Operation::Seek { .. }
             | Operation::Space { .. }

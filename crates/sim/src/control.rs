@@ -161,6 +161,13 @@ impl Plan {
                 self.has_bit_rot = rule == Rule::VerifyContents;
                 self.sync = self.has_bit_rot;
             }
+            Rule::ContentsFlush | Rule::ContentsOrder => {
+                self.contend(&WRITES);
+                (self.sync, self.speeds.log_ns) = (true, 100 * US);
+                self.applies = rule == Rule::ContentsFlush;
+                // Some writes are too long for the log.
+                (self.logged_bytes_max, self.write_bytes_max) = (64, 300);
+            }
             Rule::VerifyEvicted => {
                 self.contend(&REREADS);
                 (self.block_bytes, self.quiet_ms) = (16, 1);

@@ -172,6 +172,9 @@ pub(crate) struct Plan {
     pub(crate) applies: bool,
     /// Memory for names at each server, if it is limited; 0 evicts whatever it can.
     pub(crate) meta_memory_bytes: Option<u64>,
+    /// The log takes at most this many bytes of a file in place of a sync, in pages of so many.
+    pub(crate) logged_bytes_max: u64,
+    pub(crate) page_bytes: u64,
     /// Bytes of a block that has a checksum, and after which idle time the checksums of an object
     /// are recorded.
     pub(crate) block_bytes: u32,
@@ -270,6 +273,8 @@ impl Plan {
             log_ms: prng.clone().pick(&[0, 0, 1, 5, 40]).unwrap_or(0),
             applies: injection != Some(Injection::LostBatch) && prng.one_in(2),
             meta_memory_bytes: prng.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
+            logged_bytes_max: prng.clone().pick(&[0, 64, 64 << 10, 64 << 10]).unwrap_or(0),
+            page_bytes: prng.clone().pick(&[16, 4096]).unwrap_or(4096),
             block_bytes: roll_block_bytes(&mut prng.clone()),
             stripe_unit_bytes: roll_stripe_unit(prng.clone()),
             has_bit_rot,

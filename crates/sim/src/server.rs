@@ -102,6 +102,8 @@ impl Simulation {
                     share,
                     sync: self.plan.sync,
                     log_ms: self.plan.log_ms,
+                    logged_bytes_max: self.plan.logged_bytes_max,
+                    page_bytes: self.plan.page_bytes,
                     block_bytes: self.plan.block_bytes,
                     quiet_ms: self.plan.quiet_ms,
                     lease_term_ms: self.plan.lease_term_ms,
@@ -122,7 +124,7 @@ impl Simulation {
     fn restore(&mut self, shards: ShardCounts) -> Result<Restore, Fault> {
         let made = Creation { layout: self.plan.layout(), ..CREATION };
         self.store.rows.begin(made)?;
-        self.store.redo()?;
+        self.store.redo(crate::rules::of_run(self.plan.injection))?;
         self.check_sums();
         let mut restore = Restore::new(shards, made);
         if let Some(bytes_max) = self.plan.meta_memory_bytes {
@@ -133,7 +135,7 @@ impl Simulation {
 
     /// The applier applies the next batch.
     pub(crate) fn apply_next_batch(&mut self) {
-        let Some(advanced) = self.store.rows.advance() else { return };
+        let Some(advanced) = self.store.advance(crate::rules::of_run(self.plan.injection)) else { return };
         match advanced {
             Ok((lane, applied)) => {
                 for (shard, lsn, transno) in applied {

@@ -68,6 +68,7 @@ const fn span_of(event: &mut Event) -> Option<&mut Span> {
         )
         | Event::Object(
             ObjectEvent::Sums { result: Ok(span), .. }
+            | ObjectEvent::Loaded { result: Ok(span), .. }
             | ObjectEvent::Written { result: Ok(span), .. },
         )
         | Event::Kernel(

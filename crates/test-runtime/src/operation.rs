@@ -16,6 +16,7 @@ pub enum Operation {
     Patch { ticket: Ticket, object: Object, patch: Patch, block_bytes: usize },
     Sync { ticket: Ticket, object: Object, patch_no: u64 },
     Sums { ticket: Ticket, object: Object, ranges: Vec<SumRange> },
+    Load { ticket: Ticket, object: Object, ranges: Vec<SumRange> },
     Stat { ticket: Ticket, object: Object },
     Seek { ticket: Ticket, object: Object, from: usize, hole: bool },
     Remove { ticket: Ticket, object: Object },
@@ -89,6 +90,9 @@ impl Operation {
             }
             Action::Object(ObjectAction::Sums { ticket, object, ranges }) => {
                 Self::Sums { ticket, object, ranges: list(arena.get(ranges)) }
+            }
+            Action::Object(ObjectAction::Load { ticket, object, ranges }) => {
+                Self::Load { ticket, object, ranges: list(arena.get(ranges)) }
             }
             Action::Object(ObjectAction::Stat { ticket, object }) => Self::Stat { ticket, object },
             Action::Object(ObjectAction::Remove { ticket, object }) => {

@@ -3,15 +3,18 @@
 //! ```text
 //! write ─▶ seen, unsynced ─ sync ─▶ base      crash: any subset of the unsynced, torn
 //! log batch under way ─ complete ─▶ log       crash: nothing, a torn part, or all of it
+//!                                    └ redo ─▶ base, of what only the log has
 //! ```
 
-use crate::{Incoming, LogId, Operation, Patch, Prng, RowStore, put_sum};
-use disk::{Fault, LogHeader, LogReader};
+use crate::{
+    Applied, Incoming, LogId, Operation, Patch, Prng, RowStore, put_sum, records,
+};
+use disk::{Change, Changes, ContentsChange, Fault, LogHeader, LogReader, LoggedContents};
 use interface::{
     Errno, LogSpace, Object, ObjectEvent, ObjectPiece, ObjectStat, Span, StoreEvent, StoreSpace,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use wire::{FsUuid, LaneId};
+use wire::{FsUuid, LaneId, Rule, Rules};
 
 #[derive(Clone, Debug)]
 struct Log {
@@ -38,6 +41,8 @@ pub struct Store {
     patch_count: u64,
     /// Objects that are not in the page cache.
     evicted: BTreeSet<Object>,
+    /// A sync has failed in this boot: what the log alone has stays there.
+    has_failed_sync: bool,
 }
 
 impl Store {
@@ -50,6 +55,7 @@ impl Store {
             files: BTreeMap::new(),
             patch_count: 0,
             evicted: BTreeSet::new(),
+            has_failed_sync: false,
         }
     }
 
@@ -88,6 +94,17 @@ impl Store {
                 }
                 let result = result.map(|()| Span::default());
                 Incoming::new(ObjectEvent::Sums { ticket, result, from_disk }, sums)
+            }
+            Operation::Load { ticket, object, ranges } => {
+                let mut loaded = Vec::new();
+                for range in ranges {
+                    let (from, count) = (range.object_offset as usize, range.range_bytes as usize);
+                    let bytes = self.read(object, from, count);
+                    loaded.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+                    loaded.extend_from_slice(&bytes);
+                }
+                let result = result.map(|()| Span::default());
+                Incoming::new(ObjectEvent::Loaded { ticket, result }, loaded)
             }
             Operation::Patch { ticket, object, patch, block_bytes } => {
                 let sums = if block_bytes > 0 { patch.sums(block_bytes) } else { Vec::new() };
@@ -173,6 +190,7 @@ impl Store {
             }
         }
         self.files.retain(|_, file| file.base.is_some());
+        self.has_failed_sync = false;
     }
 
     // ---- objects ----
@@ -238,6 +256,7 @@ impl Store {
 
     /// A sync failed: the kernel may have dropped the dirty pages.
     pub fn sync_failed(&mut self, object: Object, patch_no: u64) {
+        self.has_failed_sync = true;
         if let Some(file) = self.files.get_mut(&object) {
             file.unsynced.retain(|(number, _)| *number > patch_no);
         }
@@ -321,14 +340,55 @@ impl Store {
         torn == batch
     }
 
-    /// Brings the rows up to the ends of the logs, in the order of boots and lanes, and truncates
-    /// torn ends.
+    /// Writes to objects what only the logs have of them, brings the rows up to the ends of the
+    /// logs, in the order of boots and lanes, and truncates torn ends.
     ///
     /// # Errors
     /// What a record does not fit.
-    pub fn redo(&mut self) -> Result<(), Fault> {
+    pub fn redo(&mut self, rules: Rules) -> Result<(), Fault> {
+        let mut logged = LoggedContents::new(rules);
+        for log in self.logs.values() {
+            let (_, mut reader) = LogReader::new(&log.bytes)?;
+            while let Some(batch) = reader.next_batch()? {
+                for record in batch.records() {
+                    if record.lsn > self.rows.shard(record.shard)?.lsn {
+                        logged.visit(&record)?;
+                    }
+                }
+            }
+        }
+        for (shard, inode) in logged.objects() {
+            let object = Object { shard_index: shard.index(), stripe_index: 0, inode };
+            for (object_offset, bytes) in logged.ranges(shard, inode) {
+                let (from, bytes) = (object_offset as usize, bytes.to_vec());
+                self.patch(object, Patch::Write { from, bytes });
+            }
+            self.sync(object, self.patch_count);
+        }
         let Self { rows, logs, .. } = self;
         logs.values_mut().try_for_each(|log| rows.redo(&mut log.bytes))
+    }
+
+    /// Applies the oldest waiting batch, behind a sync of the objects that it has bytes of; returns
+    /// its lane, and how far its shards are applied now.
+    pub fn advance(&mut self, rules: Rules) -> Option<Result<(usize, Vec<Applied>), Fault>> {
+        let (_, batch) = self.rows.behind.front()?;
+        let mut objects = Vec::new();
+        for record in records(batch) {
+            for change in Changes::new(record.changes).flatten() {
+                if let Change::Contents(ContentsChange::Logged { inode, .. }) = change {
+                    let shard_index = record.shard.index();
+                    objects.push(Object { shard_index, stripe_index: 0, inode });
+                }
+            }
+        }
+        if !objects.is_empty() && self.has_failed_sync {
+            return None;
+        }
+        for object in objects.into_iter().filter(|_| rules.hold(Rule::ContentsFlush)) {
+            self.sync(object, self.patch_count);
+        }
+        self.rows.advance()
     }
 
     /// Removes the last batch of a log of the last boot, as a lying disk does. With `unapplied` only

@@ -90,6 +90,10 @@ rules! {
     OwnChanges "own-changes",
     /// A change of contents waits until other clients have dropped their pages of them.
     LeasePages "lease-pages",
+    /// Objects are synced before the rows pass records that have bytes of them.
+    ContentsFlush "contents-flush",
+    /// Bytes in the log are not redone where a later record says that the object has them.
+    ContentsOrder "contents-order",
 }
 
 impl Rule {
@@ -104,7 +108,7 @@ impl Rule {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rules {
     #[cfg(feature = "removable-rules")]
-    missing: u32,
+    missing: u64,
 }
 
 #[cfg(feature = "removable-rules")]

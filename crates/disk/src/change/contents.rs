@@ -1,6 +1,7 @@
-//! Changes of the contents of a file: tags 9 to 11 and 36 to 40.
+//! Changes of the contents of a file: tags 9 to 11 and 36 to 41.
 
-use crate::BlockSums;
+use crate::{BlockSums, LoggedRange, logged};
+use alloc::vec::Vec;
 use wire::{Allocation, DecodeError, InodeNo, Layout, Pieces, Reader, Writer};
 
 /// A change at a data shard.
@@ -87,6 +88,14 @@ pub enum ContentsChange {
         /// The file's layout.
         layout: Layout,
     },
+    /// What the first object has in these ranges, where it is not durable: the bytes of this
+    /// record's write, or none if an earlier record has them.
+    Logged {
+        /// The file.
+        inode: InodeNo,
+        /// The ranges, in rising order and disjoint.
+        ranges: Vec<LoggedRange>,
+    },
 }
 
 impl ContentsChange {
@@ -101,7 +110,8 @@ impl ContentsChange {
             | Self::ObjectRemoved { inode }
             | Self::Sums { inode, .. }
             | Self::SumsRemoved { inode, .. }
-            | Self::Stripe { inode, .. } => *inode,
+            | Self::Stripe { inode, .. }
+            | Self::Logged { inode, .. } => *inode,
         }
     }
 
@@ -118,7 +128,8 @@ impl ContentsChange {
             Self::Write { .. }
             | Self::WriteList { .. }
             | Self::ObjectRemoved { .. }
-            | Self::Sums { .. } => false,
+            | Self::Sums { .. }
+            | Self::Logged { .. } => false,
         }
     }
 
@@ -132,6 +143,7 @@ impl ContentsChange {
             Self::Sums { .. } => 38,
             Self::SumsRemoved { .. } => 39,
             Self::Stripe { .. } => 40,
+            Self::Logged { .. } => 41,
         }
     }
 
@@ -186,6 +198,10 @@ impl ContentsChange {
                 to.write(stripe_index);
                 to.write(layout);
             }
+            Self::Logged { inode, ranges } => {
+                to.write(inode);
+                logged::encode(ranges, to);
+            }
         }
     }
 
@@ -233,6 +249,7 @@ impl ContentsChange {
                 stripe_index: from.read()?,
                 layout: from.read()?,
             },
+            41 => Self::Logged { inode: from.read()?, ranges: logged::decode(from)? },
             _ => return Ok(None),
         }))
     }

@@ -158,6 +158,8 @@ impl<R: Rows> Applying<'_, R> {
                 }
                 blocks::put(self.rows, (self.id(), *inode), *first_block, sums)?;
             }
+            // For the object's file.
+            ContentsChange::Logged { .. } => {}
             ContentsChange::SumsRemoved { inode, from_block, until_block } => {
                 if *from_block == 0 {
                     self.change_object(*inode, change)?;

@@ -99,7 +99,8 @@ impl ObjectRow {
             | ContentsChange::WriteList { .. }
             | ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
-            | ContentsChange::ObjectRemoved { .. } => {}
+            | ContentsChange::ObjectRemoved { .. }
+            | ContentsChange::Logged { .. } => {}
         }
     }
 }

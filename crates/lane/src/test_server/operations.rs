@@ -3,6 +3,7 @@
 use super::TestServer;
 use interface::{Action, Errno, LaneTime, Mono, StoreEvent, Usage};
 use test_runtime::{Operation, Patch};
+use wire::Rules;
 
 /// How the lanes of the test server spend their time.
 pub(crate) const LANE_TIME: LaneTime =
@@ -72,7 +73,7 @@ impl TestServer {
             return;
         }
         for _ in 0..self.rng.usize(..4) {
-            let Some(applied) = self.store.rows.advance() else { return };
+            let Some(applied) = self.store.advance(Rules::default()) else { return };
             let (lane, applied) = applied.unwrap();
             for (shard, lsn, transno) in applied {
                 let event = StoreEvent::Checkpointed { shard, lsn, transno };
