@@ -394,6 +394,7 @@ impl Core for NullFs {
             | Event::Object(
                 ObjectEvent::Uncached { .. }
                 | ObjectEvent::Sums { .. }
+                | ObjectEvent::Loaded { .. }
                 | ObjectEvent::Written { .. }
                 | ObjectEvent::Sought { .. }
                 | ObjectEvent::Stat { .. },

@@ -18,7 +18,7 @@ impl Walk<'_> {
     /// Every recorded object, then every file of one.
     pub(crate) fn check_objects(&mut self, depth: Depth) -> Result<(), StoreError> {
         self.pass(if depth == Depth::Contents { "contents" } else { "objects" });
-        let files = ObjectFiles::new(self.view.objects_path());
+        let files = self.view.object_files();
         self.each_row(&Range::start(), |walk, row, key| {
             if let Row::Object { shard, inode, row } = row
                 && walk.shard_counts.has(*shard)
@@ -148,7 +148,7 @@ impl Walk<'_> {
 /// # Errors
 /// [`StoreError`] when the medium fails.
 pub fn recheck_objects(view: &View, outcome: Outcome) -> Result<Outcome, StoreError> {
-    let files = ObjectFiles::new(view.objects_path());
+    let files = view.object_files();
     let mut confirmed = Outcome { findings: Vec::new(), mends: Vec::new(), ..outcome };
     for (finding, mend) in outcome.findings.into_iter().zip(outcome.mends) {
         if is_still_wrong((view, &files), &finding)? {

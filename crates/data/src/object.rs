@@ -49,7 +49,8 @@ impl Effect {
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => 0,
+            | ContentsChange::Stripe { .. }
+            | ContentsChange::Logged { .. } => 0,
         }
     }
 
@@ -68,7 +69,8 @@ impl Effect {
             ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => now_ns,
+            | ContentsChange::Stripe { .. }
+            | ContentsChange::Logged { .. } => now_ns,
         }
     }
 }

@@ -46,7 +46,8 @@ pub(crate) fn written_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>>
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => Vec::new(),
+            | ContentsChange::Stripe { .. }
+            | ContentsChange::Logged { .. } => Vec::new(),
         },
         QueuedOp::Read { .. }
         | QueuedOp::ReadList(_)
@@ -114,7 +115,8 @@ pub(crate) fn written_places(change: &ContentsChange) -> Vec<(u64, u64)> {
         | ContentsChange::ObjectRemoved { .. }
         | ContentsChange::Sums { .. }
         | ContentsChange::SumsRemoved { .. }
-        | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => changed_places(change),
+        | ContentsChange::Stripe { .. }
+        | ContentsChange::Logged { .. } => changed_places(change),
     }
 }
 
@@ -128,7 +130,8 @@ pub(crate) fn changed_places(change: &ContentsChange) -> Vec<(u64, u64)> {
         | ContentsChange::ObjectRemoved { .. }
         | ContentsChange::Sums { .. }
         | ContentsChange::SumsRemoved { .. }
-        | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => Vec::new(),
+        | ContentsChange::Stripe { .. }
+        | ContentsChange::Logged { .. } => Vec::new(),
     }
 }
 

@@ -137,7 +137,8 @@ pub(crate) const fn one_sum(change: &ContentsChange) -> u32 {
         | ContentsChange::ObjectRemoved { .. }
         | ContentsChange::Sums { .. }
         | ContentsChange::SumsRemoved { .. }
-        | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => 0,
+        | ContentsChange::Stripe { .. }
+        | ContentsChange::Logged { .. } => 0,
     }
 }
 

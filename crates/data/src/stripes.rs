@@ -436,7 +436,8 @@ fn end_of(pending: &QueuedOp, object: &Object) -> u64 {
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => 0,
+            | ContentsChange::Stripe { .. }
+            | ContentsChange::Logged { .. } => 0,
         },
         QueuedOp::Truncate { size_bytes, .. } => *size_bytes,
         QueuedOp::Allocate(allocating) => {

@@ -199,7 +199,8 @@ impl Sums {
             | ContentsChange::Truncate { .. }
             | ContentsChange::Allocate { .. }
             | ContentsChange::ObjectRemoved { .. }
-            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => {}
+            | ContentsChange::Stripe { .. }
+            | ContentsChange::Logged { .. } => {}
         }
     }
 

@@ -132,7 +132,8 @@ impl Shards {
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => panic!("{:?} is no write", effect.change),
+            | ContentsChange::Stripe { .. }
+            | ContentsChange::Logged { .. } => panic!("{:?} is no write", effect.change),
         };
         let end = effect.end();
         self.begin_places(turn, inode, &[(object_offset, end)]);

@@ -117,7 +117,8 @@ impl Shards {
                     | ContentsChange::ObjectRemoved { .. }
                     | ContentsChange::Sums { .. }
                     | ContentsChange::SumsRemoved { .. }
-                    | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => u64::MAX,
+                    | ContentsChange::Stripe { .. }
+                    | ContentsChange::Logged { .. } => u64::MAX,
                 };
                 self.put_in_order(turn, inode, effect, (until, longer));
             }
@@ -154,7 +155,8 @@ impl Shards {
             ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => (0, true),
+            | ContentsChange::Stripe { .. }
+            | ContentsChange::Logged { .. } => (0, true),
         };
         let extends = extends || at_end;
         let touch = ByteAccess { client: effect.client, from, until, extends, at_end };

@@ -238,7 +238,8 @@ impl Lane {
             | ContentsChange::ObjectRemoved { .. }
             | ContentsChange::Sums { .. }
             | ContentsChange::SumsRemoved { .. }
-            | ContentsChange::Stripe { .. } | ContentsChange::Logged { .. } => return None,
+            | ContentsChange::Stripe { .. }
+            | ContentsChange::Logged { .. } => return None,
         };
         let same = write_bytes == bulk.bulk_bytes && bulk.crc32c == Some(crc32c);
         (same && replay.header.op == op).then(|| self.inject_fault(change))

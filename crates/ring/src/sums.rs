@@ -1,7 +1,8 @@
-//! Checksums of ranges of objects, and of written data.
+//! Checksums of ranges of objects, or their bytes, and checksums of written data.
 //!
 //! Adjacent ranges are read together, up to [`READ_BYTES_MAX`]; their order and number are the
-//! caller's. Invariant: a result has one checksum for each range, of the bytes that existed.
+//! caller's. Invariant: a result has one checksum for each range, of the bytes that existed, or
+//! these bytes.
 
 use crate::io_context::IoContext;
 use crate::number::{u32_of, u64_of};
@@ -12,10 +13,18 @@ use wire::{Reader, Wire as _};
 /// Maximum bytes of one read.
 pub(crate) const READ_BYTES_MAX: usize = 1 << 20;
 
+/// What a job finds out about its ranges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    Sums,
+    Bytes,
+}
+
 struct Sums {
     ticket: Ticket,
+    wanted: Wanted,
     ranges: Vec<SumRange>,
-    /// Checksums of the first ranges, encoded as in the event.
+    /// What the first ranges have, encoded as in the event.
     found: Vec<u8>,
     summed_count: usize,
 }
@@ -36,9 +45,9 @@ pub(crate) struct SumJobs {
 
 impl SumJobs {
     /// Registers ranges; returns the job's index.
-    pub(crate) fn begin(&mut self, ticket: Ticket, encoded: &[u8]) -> u32 {
+    pub(crate) fn begin(&mut self, ticket: Ticket, wanted: Wanted, encoded: &[u8]) -> u32 {
         let ranges = decoded(encoded);
-        let sums = Sums { ticket, ranges, found: Vec::new(), summed_count: 0 };
+        let sums = Sums { ticket, wanted, ranges, found: Vec::new(), summed_count: 0 };
         u32_of(self.slots.insert(sums))
     }
 
@@ -69,7 +78,10 @@ impl SumJobs {
         let sums = self.slot(index);
         for range in &sums.ranges[sums.summed_count..][..chunk.range_count] {
             let (here, behind) = bytes.split_at(bytes.len().min(range.range_bytes as usize));
-            put(&mut sums.found, here);
+            match sums.wanted {
+                Wanted::Sums => put(&mut sums.found, here),
+                Wanted::Bytes => put_bytes(&mut sums.found, here),
+            }
             bytes = behind;
         }
         sums.summed_count += chunk.range_count;
@@ -81,13 +93,20 @@ impl SumJobs {
 }
 
 impl IoContext {
-    /// Completes a job; ranges that were not read have no checksum. `from_disk`: the page cache did
+    /// Completes a job; ranges that were not read have no bytes. `from_disk`: the page cache did
     /// not have all of it.
     pub(crate) fn end_sums(&mut self, index: u32, result: Result<(), Errno>, from_disk: bool) {
-        let Sums { ticket, ranges, mut found, summed_count } = self.sum_jobs.end(index);
-        ranges[summed_count..].iter().for_each(|_| put(&mut found, &[]));
+        let Sums { ticket, wanted, ranges, mut found, summed_count } = self.sum_jobs.end(index);
+        let left = ranges[summed_count..].iter();
+        match wanted {
+            Wanted::Sums => left.for_each(|_| put(&mut found, &[])),
+            Wanted::Bytes => left.for_each(|_| put_bytes(&mut found, &[])),
+        }
         let result = result.map(|()| self.arena.put(&found));
-        self.events.push(Event::Object(ObjectEvent::Sums { ticket, result, from_disk }));
+        self.events.push(Event::Object(match wanted {
+            Wanted::Sums => ObjectEvent::Sums { ticket, result, from_disk },
+            Wanted::Bytes => ObjectEvent::Loaded { ticket, result },
+        }));
     }
 
     /// Checksums of written data, by blocks.
@@ -119,6 +138,12 @@ pub(crate) fn put(found: &mut Vec<u8>, bytes: &[u8]) {
     found.extend_from_slice(&u32_of(bytes.len()).to_le_bytes());
 }
 
+/// Appends a number of bytes, and these bytes.
+fn put_bytes(found: &mut Vec<u8>, bytes: &[u8]) {
+    found.extend_from_slice(&u32_of(bytes.len()).to_le_bytes());
+    found.extend_from_slice(bytes);
+}
+
 fn decoded(encoded: &[u8]) -> Vec<SumRange> {
     let mut from = Reader::new(encoded);
     let mut ranges = Vec::new();
@@ -146,7 +171,7 @@ mod tests {
     fn adjacent_ranges_are_read_together() {
         let mut jobs = SumJobs::default();
         let all = [(0, 65_536), (65_536, 65_536), (131_072, 10), (262_144, 5)];
-        let index = jobs.begin(Ticket(1), &ranges(&all));
+        let index = jobs.begin(Ticket(1), Wanted::Sums, &ranges(&all));
         let first = jobs.next(index).unwrap();
         assert_eq!(first, Chunk { offset: 0, read_bytes: 131_082, range_count: 3 });
         jobs.sum(index, first, &vec![7; 100_000]);
@@ -159,6 +184,18 @@ mod tests {
         put(&mut expected, &vec![7; 100_000 - 65_536]);
         put(&mut expected, &[]);
         put(&mut expected, &[]);
+        assert_eq!(jobs.end(index).found, expected);
+    }
+
+    #[test]
+    fn bytes_are_given_as_far_as_they_exist() {
+        let mut jobs = SumJobs::default();
+        let index = jobs.begin(Ticket(1), Wanted::Bytes, &ranges(&[(0, 4), (4, 4), (100, 2)]));
+        let first = jobs.next(index).unwrap();
+        jobs.sum(index, first, b"abcdef");
+        let second = jobs.next(index).unwrap();
+        jobs.sum(index, second, b"");
+        let expected = [&[4, 0, 0, 0][..], b"abcd", &[2, 0, 0, 0], b"ef", &[0; 4]].concat();
         assert_eq!(jobs.end(index).found, expected);
     }
 }

@@ -135,7 +135,9 @@ impl Simulation {
 
     /// The applier applies the next batch.
     pub(crate) fn apply_next_batch(&mut self) {
-        let Some(advanced) = self.store.advance(crate::rules::of_run(self.plan.injection)) else { return };
+        let Some(advanced) = self.store.advance(crate::rules::of_run(self.plan.injection)) else {
+            return;
+        };
         match advanced {
             Ok((lane, applied)) => {
                 for (shard, lsn, transno) in applied {

@@ -1,24 +1,26 @@
 //! The applier: a thread that reads the lanes' logs and applies their records to the rows.
 //!
 //! It never blocks a lane and shares only a few numbers with it. Invariants: only durable records
-//! are applied; a log file is removed only when all its records are durable in the rows; a lane
+//! are applied; objects are durable before the rows have records with bytes of them; a log file is removed only when all its records are durable in the rows; a lane
 //! learns of a checkpoint only when it is durable.
 //!
 //! ```text
 //! asleep ─ a lane wrote ─▶ collecting (for a while, so that hot rows are written once)
 //!    ▲                          │ or a lane's log gets long
-//!    └── nothing is left ── round: read, gather, write durably, report, remove files
+//!    └── nothing is left ── round: read, gather, sync objects, write durably, report, remove files
 //! ```
 
 use crate::gathered::Gathered;
 use crate::log_name::LogName;
+use crate::logged::sync_all;
 use crate::new_logs::{Creation, RESERVED_BYTES_MIN, make};
 use crate::reserve;
 use crate::rows::{Gathering, RowStore};
 use crate::tail::{Tail, TailError};
-use disk::LogHeader;
 use disk::rows::{Key, LogRow, Rows as _, ShardRow};
+use disk::{LogHeader, has_logged};
 use ring::feed::{Applier, Feed, LogPosition, RowReply, Segment};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -45,6 +47,8 @@ pub(crate) struct Work {
     /// No earlier boot has made a record.
     pub(crate) is_first: bool,
     pub(crate) row_store: RowStore,
+    /// The objects' folder, open since before the first record of this boot.
+    pub(crate) objects: File,
     pub(crate) applier: Arc<Applier>,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) stop: Arc<AtomicBool>,
@@ -77,12 +81,14 @@ type Applied = Vec<(ShardId, ShardRow)>;
 enum Round {
     /// There may be more records.
     More,
+    /// There may be more records, and objects were synced: others wait until some have gathered.
+    Synced,
     /// All durable records are applied.
     Done,
     /// An error of the medium; the round is repeated later.
     Failed,
-    /// A log is damaged: no further record is applied.
-    LogDamaged,
+    /// A log is damaged, or objects cannot be made durable: no further record is applied.
+    Ended,
 }
 
 impl Work {
@@ -97,7 +103,9 @@ impl Work {
             let round = self.round();
             match round {
                 Round::More => continue,
-                Round::LogDamaged => return self.wait_for_end(),
+                Round::Synced if stopping => continue,
+                Round::Synced => self.rest(self.collect),
+                Round::Ended => return self.wait_for_end(),
                 Round::Done if stopping => return self.end(),
                 Round::Failed if stopping => return,
                 Round::Failed => self.rest(RETRY),
@@ -173,11 +181,11 @@ impl Work {
         let mut tails: Vec<Tail> = self.lanes.iter().map(|lane| lane.tail.clone()).collect();
         let spare = std::mem::take(&mut self.spare);
         let gathered = self.gather(&mut tails, spare);
-        let shards = match gathered {
+        let (shards, synced) = match gathered {
             Ok(None) => return Round::Done,
-            Ok(Some((shards, spare))) => {
+            Ok(Some((shards, spare, synced))) => {
                 self.spare = spare;
-                shards
+                (shards, synced)
             }
             Err(error) => return self.report_error(error),
         };
@@ -192,18 +200,19 @@ impl Work {
             }));
         }
         self.remove_files();
-        Round::More
+        if synced { Round::Synced } else { Round::More }
     }
 
     /// Reads further in every log and writes the rows. Returns how far the touched shards of each
-    /// lane are, if there were new records.
+    /// lane are, if there were new records, and whether objects were synced.
     fn gather(
         &self,
         tails: &mut [Tail],
         spare: Gathered,
-    ) -> Result<Option<(Vec<Applied>, Gathered)>, TailError> {
+    ) -> Result<Option<(Vec<Applied>, Gathered, bool)>, TailError> {
         let mut gathering = self.row_store.gather(spare)?;
         let (mut round_bytes, mut shards, mut piece) = (0, Vec::new(), Vec::new());
+        let mut logged = false;
         for (tail, lane) in tails.iter_mut().zip(&self.lanes) {
             let durable = lane.feed.durable();
             let start_bytes = tail.read_bytes();
@@ -216,6 +225,7 @@ impl Work {
                     if !touched.contains(&record.shard) {
                         touched.push(record.shard);
                     }
+                    logged = logged || has_logged(record)?;
                     gathering.apply(record).map(drop)
                 })?;
             }
@@ -229,8 +239,11 @@ impl Work {
             let key = Key::log(lane.feed.lane());
             gathering.put(key.bytes(), &self.log_row(lane, tail).to_bytes());
         }
+        if logged {
+            sync_all(&self.objects).map_err(TailError::Objects)?;
+        }
         let spare = gathering.write(&self.row_store)?;
-        Ok(Some((shards, spare)))
+        Ok(Some((shards, spare, logged)))
     }
 
     fn report_error(&mut self, error: TailError) -> Round {
@@ -246,13 +259,21 @@ impl Work {
                 }
                 Round::Failed
             }
+            TailError::Objects(error) => {
+                (self.alarm)(&format!(
+                    "contents of files cannot be made durable: {error}. The logs have what clients \
+                     have synced, and are kept: no further record is applied to the rows. Repair the \
+                     disk under the store and start the server again"
+                ));
+                Round::Ended
+            }
             TailError::Damage(fault) => {
                 (self.alarm)(&format!(
                     "{fault}. A change that the server acknowledged is damaged on the disk; no \
                      further record is applied to the rows. Repair the disk under the store and \
                      restore the file from a copy"
                 ));
-                Round::LogDamaged
+                Round::Ended
             }
         }
     }

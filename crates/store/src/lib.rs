@@ -30,6 +30,7 @@ mod gathered;
 mod layout;
 mod lock;
 mod log_name;
+mod logged;
 mod logs;
 mod new_logs;
 mod objects;

@@ -107,14 +107,18 @@ impl Logs<'_> {
         self.read_logs(first_boot_id, &mut visit, |_| ())
     }
 
-    /// Compares the logs with the required ones. Changes nothing.
+    /// Compares the logs with the required ones, and visits their records. Changes nothing.
     ///
     /// # Errors
-    /// [`StoreError`] when one is damaged, missing, or cut short.
-    pub(crate) fn check(&self, required: &RequiredLogs) -> Result<(), StoreError> {
+    /// [`StoreError`] when one is damaged, missing, or cut short, or when `visit` rejects a record.
+    pub(crate) fn check(
+        &self,
+        required: &RequiredLogs,
+        mut visit: impl FnMut(&Record<'_>) -> Result<(), Fault>,
+    ) -> Result<(), StoreError> {
         required.check_files(self.path, &self.all()?)?;
         let mut found = LogEnds::new(required);
-        self.read_logs(required.first_boot_id(), &mut |_| Ok(()), |reading| {
+        self.read_logs(required.first_boot_id(), &mut visit, |reading| {
             if let Some(LogName { boot_id, lane, segment_no }) = reading.last {
                 let end = LogPosition { segment_no, offset: reading.end_offset };
                 let name = LogName { boot_id, lane, segment_no };
@@ -250,7 +254,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when one is damaged, missing, or cut short.
     pub fn check_logs(&self, required: &RequiredLogs) -> Result<(), StoreError> {
-        self.logs().check(required)
+        self.logs().check(required, |_| Ok(()))
     }
 
     pub(crate) fn logs(&self) -> Logs<'_> {

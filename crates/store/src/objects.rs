@@ -3,13 +3,15 @@
 //! The ring defines the layout (`docs/formats.md`). This module changes no file.
 
 use crate::StoreError;
+use disk::LoggedContents;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::fs::{self, DirEntry, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use wire::{InodeNo, Layout};
+use std::sync::Arc;
+use wire::{InodeNo, Layout, ShardId};
 
 const STAT_BLOCK_BYTES: u64 = 512;
 
@@ -77,6 +79,8 @@ pub struct ObjectFile {
 #[derive(Clone, Debug)]
 pub struct ObjectFiles {
     folder: PathBuf,
+    /// Bytes over those of the files.
+    logged: Arc<LoggedContents>,
 }
 
 impl ObjectName {
@@ -106,8 +110,12 @@ impl ObjectName {
 impl ObjectFiles {
     /// For a store's folder of objects.
     #[must_use]
-    pub const fn new(folder: PathBuf) -> Self {
-        Self { folder }
+    pub fn new(folder: PathBuf) -> Self {
+        Self::with_logged(folder, Arc::default())
+    }
+
+    pub(crate) const fn with_logged(folder: PathBuf, logged: Arc<LoggedContents>) -> Self {
+        Self { folder, logged }
     }
 
     /// The file of one object, if there is one.
@@ -116,13 +124,16 @@ impl ObjectFiles {
     /// [`StoreError`] when the file system refuses.
     pub fn find(&self, name: ObjectName) -> Result<Option<ObjectFile>, StoreError> {
         let path = self.folder.join(name.path());
+        let logged_end = ranges_of(&self.logged, name).map(|(at, bytes)| end_of(at, bytes)).max();
         match fs::symlink_metadata(&path) {
             Ok(stat) => Ok(Some(ObjectFile {
                 name,
-                size_bytes: stat.size(),
+                size_bytes: stat.size().max(logged_end.unwrap_or(0)),
                 allocated_bytes: stat.blocks() * STAT_BLOCK_BYTES,
             })),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(logged_end.map(|size_bytes| ObjectFile { name, size_bytes, allocated_bytes: 0 }))
+            }
             Err(error) => Err(StoreError::io("look at", &path, error)),
         }
     }
@@ -150,7 +161,8 @@ impl ObjectFiles {
     /// The contents of a file, whose objects need not exist.
     #[must_use]
     pub fn contents(&self, objects: FileObjects) -> ObjectContents {
-        ObjectContents { folder: self.folder.clone(), objects, open: None }
+        let logged = Arc::clone(&self.logged);
+        ObjectContents { folder: self.folder.clone(), logged, objects, open: None }
     }
 
     /// Visits every object's file, shard by shard; calls `foreign` for every other name.
@@ -196,6 +208,7 @@ impl ObjectFiles {
 #[derive(Debug)]
 pub struct ObjectContents {
     folder: PathBuf,
+    logged: Arc<LoggedContents>,
     objects: FileObjects,
     /// The stripe that was read last; without a file where there is none.
     open: Option<(u32, Option<File>)>,
@@ -210,13 +223,25 @@ impl ObjectContents {
     pub fn read_at(&mut self, offset: u64, to: &mut [u8]) -> Result<usize, StoreError> {
         let layout = self.objects.layout;
         let stripe_index = layout.stripe(offset);
+        let object_offset = offset - layout.start(stripe_index);
+        let read_bytes = self.read_file(stripe_index, object_offset, to)?;
+        let ranges = ranges_of(&self.logged, self.objects.stripe(stripe_index));
+        Ok(put_over(ranges, (object_offset, read_bytes), to))
+    }
+
+    fn read_file(
+        &mut self,
+        stripe_index: u32,
+        object_offset: u64,
+        to: &mut [u8],
+    ) -> Result<usize, StoreError> {
         let path = self.path_of(stripe_index);
         let failed = |error| StoreError::io("read", &path, error);
         let Some(file) = self.file(stripe_index, &path)? else { return Ok(0) };
         let mut read_bytes = 0;
         while let Some(rest) = to.get_mut(read_bytes..).filter(|rest| !rest.is_empty()) {
             let read = u64::try_from(read_bytes).unwrap_or(u64::MAX);
-            match file.read_at(rest, offset - layout.start(stripe_index) + read) {
+            match file.read_at(rest, object_offset + read) {
                 Ok(0) => break,
                 Ok(count) => read_bytes += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -238,11 +263,20 @@ impl ObjectContents {
         for stripe_index in all.into_iter().filter(|index| *index >= from) {
             let path = self.path_of(stripe_index);
             let start = layout.start(stripe_index);
-            let Some(file) = self.file(stripe_index, &path)? else { continue };
-            match rustix::fs::seek(file, SeekFrom::Data(offset.saturating_sub(start))) {
-                Ok(at) => return Ok(Some(start.saturating_add(at))),
-                Err(Errno::NXIO) => {}
-                Err(error) => return Err(StoreError::io("read", &path, error)),
+            let object_offset = offset.saturating_sub(start);
+            let ranges = ranges_of(&self.logged, self.objects.stripe(stripe_index));
+            let behind = ranges.filter(|(at, bytes)| end_of(*at, bytes) > object_offset);
+            let logged = behind.map(|(at, _)| at.max(object_offset)).min();
+            let found = match self.file(stripe_index, &path)? {
+                Some(file) => match rustix::fs::seek(file, SeekFrom::Data(object_offset)) {
+                    Ok(at) => Some(at),
+                    Err(Errno::NXIO) => None,
+                    Err(error) => return Err(StoreError::io("read", &path, error)),
+                },
+                None => None,
+            };
+            if let Some(at) = found.into_iter().chain(logged).min() {
+                return Ok(Some(start.saturating_add(at)));
             }
         }
         Ok(None)
@@ -263,6 +297,39 @@ impl ObjectContents {
         }
         Ok(self.open.as_ref().and_then(|(_, file)| file.as_ref()))
     }
+}
+
+/// The bytes over those of an object's file.
+fn ranges_of(logged: &LoggedContents, name: ObjectName) -> impl Iterator<Item = (u64, &[u8])> {
+    let ObjectName { shard_index, inode, stripe_index } = name;
+    let is_first = stripe_index == 0;
+    logged.ranges(ShardId::data(shard_index), inode).filter(move |_| is_first)
+}
+
+fn end_of(object_offset: u64, bytes: &[u8]) -> u64 {
+    object_offset.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
+}
+
+/// Puts ranges over bytes that were read from an offset on, so many of them; returns how many there
+/// are now: bytes between are zeros.
+fn put_over<'a>(
+    ranges: impl Iterator<Item = (u64, &'a [u8])>,
+    (offset, mut read_bytes): (u64, usize),
+    to: &mut [u8],
+) -> usize {
+    let until = end_of(offset, to);
+    for (at, bytes) in ranges.filter(|(at, bytes)| *at < until && end_of(*at, bytes) > offset) {
+        let index = |position: u64| usize::try_from(position).unwrap_or(usize::MAX);
+        let (from, end) =
+            (index(at.max(offset) - offset), index(end_of(at, bytes).min(until) - offset));
+        let skipped = index(offset.saturating_sub(at));
+        if read_bytes < from {
+            to[read_bytes..from].fill(0);
+        }
+        to[from..end].copy_from_slice(&bytes[skipped..skipped + (end - from)]);
+        read_bytes = read_bytes.max(end);
+    }
+    read_bytes
 }
 
 /// The entries of a folder, in the order of names.

@@ -9,6 +9,7 @@ use interface::Errno;
 use ring::Waker;
 use ring::feed::{Applier, Feed, LogLengths, LogPosition, RowQueries, RowQuery, RowReply};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,12 +78,16 @@ impl RowThreads {
     pub fn start(self, store: &Store, alarm: Alarm) -> Result<RunningRowThreads, StoreError> {
         let stop = Arc::new(AtomicBool::new(false));
         let place = (store.path().to_owned(), store.boot_id());
+        let objects = store.objects_path();
+        let objects =
+            File::open(&objects).map_err(|error| StoreError::io("open", &objects, error))?;
         let work = Work {
             path: store.path().to_owned(),
             fs: store.superblock().fs,
             boot_id: store.boot_id(),
             is_first: self.row_store.store_row()?.first_boot_id == store.boot_id(),
             row_store: self.row_store.clone(),
+            objects,
             applier: Arc::clone(&self.applier),
             lanes: self.feeds.iter().map(|feed| Lane::new(feed.clone(), place.clone())).collect(),
             stop: Arc::clone(&stop),

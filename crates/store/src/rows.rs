@@ -7,6 +7,7 @@
 
 use crate::gathered::Gathered;
 use crate::layout::ROWS;
+use crate::logged::Logged;
 use crate::required_logs::RequiredLogs;
 use crate::{Store, StoreError, StoreFault, boot, files, reserve};
 use bind_lmdb::{Damage, Snapshot, Table};
@@ -95,16 +96,19 @@ impl Store {
     }
 
     /// Applies the records of earlier boots that the rows lack. Before anything is written, all
-    /// logs are read and compared with the required ones.
+    /// logs are read and compared with the required ones; before rows are written, objects get the
+    /// bytes that only the logs have.
     ///
     /// # Errors
     /// [`StoreError`] when a log is damaged, missing or cut short, when records between rows and
     /// log are missing, or on an error of the medium.
     pub fn redo(&self, row_store: &RowStore) -> Result<crate::Replayed, StoreError> {
         let required = row_store.required_logs()?;
-        self.check_logs(&required)?;
         let io = |error| error_of("write", &row_store.path, error);
         let mut gathering = row_store.gather(Gathered::default()).map_err(io)?;
+        let mut logged = Logged::default();
+        self.logs().check(&required, |record| logged.visit(record, &gathering))?;
+        self.put_logged(&logged.end())?;
         let (mut rolled_back, mut failed, mut new_count) = (None, None, 0);
         let replayed = self.replay(required.first_boot_id(), |record| {
             let row = gathering.shard(record.shard)?;

@@ -20,6 +20,8 @@ pub(crate) enum TailError {
     Io(io::Error),
     /// A durable record is damaged.
     Damage(Fault),
+    /// Objects with bytes in the log cannot be made durable.
+    Objects(io::Error),
 }
 
 /// The position up to which a lane's log was read.

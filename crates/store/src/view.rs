@@ -6,18 +6,20 @@
 
 use crate::layout::{OBJECTS, ROWS, SUPERBLOCK};
 use crate::lock::Lock;
+use crate::logged::{Logged, name_of, put};
 use crate::logs::Logs;
 use crate::rows::{Gathering, error_of, required_logs};
 use crate::superblock::read_superblock;
-use crate::{RowStore, Store, StoreError, StoreFault, boot, fs_key, owner};
+use crate::{ObjectFiles, RowStore, Store, StoreError, StoreFault, boot, fs_key, owner};
 use bind_lmdb::{Snapshot, Table};
-use disk::Superblock;
 use disk::rows::{Key, Range};
+use disk::{LoggedContents, Superblock};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::iter::Peekable;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Rows over a snapshot; `None`: deleted.
 type Overlay = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -28,6 +30,9 @@ pub struct View {
     superblock: Superblock,
     snapshot: Snapshot<'static>,
     overlay: Overlay,
+    /// Bytes of objects that only the logs may have; none of a store that a server has open, whose
+    /// objects have them in the page cache.
+    logged: Arc<LoggedContents>,
     fault: Option<StoreError>,
     /// Of a store that a server has open: its boot.
     boot_id: Option<u64>,
@@ -111,6 +116,7 @@ impl View {
             superblock,
             snapshot: table.lasting_snapshot().map_err(io)?,
             overlay: Overlay::new(),
+            logged: Arc::default(),
             fault: None,
             boot_id: None,
             _lock: None,
@@ -123,7 +129,10 @@ impl View {
         let required = required_logs(&self.snapshot, &file)?;
         let logs = Logs { path: &self.path, fs: self.superblock.fs, boot_id_end: u64::MAX };
         let mut gathering = Gathering::over(&self.snapshot, &file);
-        let checked = if whole { logs.check(&required) } else { Ok(()) };
+        let mut logged = Logged::default();
+        let visit = |record: &disk::Record<'_>| logged.visit(record, &gathering);
+        let checked = if whole { logs.check(&required, visit) } else { Ok(()) };
+        self.logged = Arc::new(logged.end());
         // A server that has removed a file since the snapshot was taken leaves a gap.
         let mut gap = None;
         let read = |record: &disk::Record<'_>| {
@@ -157,6 +166,22 @@ impl View {
     #[must_use]
     pub fn objects_path(&self) -> PathBuf {
         self.path.join(OBJECTS)
+    }
+
+    /// The files of its objects, with the bytes that only the logs have.
+    #[must_use]
+    pub fn object_files(&self) -> ObjectFiles {
+        ObjectFiles::with_logged(self.objects_path(), Arc::clone(&self.logged))
+    }
+
+    /// Writes the bytes that only the logs have to copies of the objects in a folder.
+    ///
+    /// # Errors
+    /// [`StoreError`] on an error of the medium.
+    pub fn put_logged(&self, copies: &Path) -> Result<(), StoreError> {
+        self.logged.objects().try_for_each(|object| {
+            put(&copies.join(name_of(object).path()), self.logged.ranges(object.0, object.1))
+        })
     }
 
     /// Checks the parts of the store that a server needs and this view does not.
@@ -197,6 +222,7 @@ impl Store {
             superblock: self.superblock,
             snapshot: row_store.table.lasting_snapshot().map_err(io)?,
             overlay: Overlay::new(),
+            logged: Arc::default(),
             fault: None,
             boot_id: None,
             _lock: None,

@@ -6,9 +6,7 @@
 //!                                    └ redo ─▶ base, of what only the log has
 //! ```
 
-use crate::{
-    Applied, Incoming, LogId, Operation, Patch, Prng, RowStore, put_sum, records,
-};
+use crate::{Applied, Incoming, LogId, Operation, Patch, Prng, RowStore, put_sum, records};
 use disk::{Change, Changes, ContentsChange, Fault, LogHeader, LogReader, LoggedContents};
 use interface::{
     Errno, LogSpace, Object, ObjectEvent, ObjectPiece, ObjectStat, Span, StoreEvent, StoreSpace,

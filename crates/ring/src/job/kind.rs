@@ -27,7 +27,7 @@ pub(crate) enum JobKind {
         /// Block size of the checksums of the written data; 0: none.
         block_bytes: u32,
     },
-    /// Checksums of ranges.
+    /// Checksums of ranges, or their bytes.
     Sum {
         sums: u32,
     },

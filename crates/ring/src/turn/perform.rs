@@ -7,6 +7,7 @@ use crate::job::JobKind;
 use crate::kernel::Answer;
 use crate::lists::Part;
 use crate::mailbox::QueuedMessage;
+use crate::sums::Wanted;
 use interface::{
     Action, Event, KernelAction, LogLevel, NetAction, Object, ObjectAction, ObjectPiece,
     PeerAction, Span, StoreAction, Ticket,
@@ -106,7 +107,11 @@ impl Parts {
                 (object, JobKind::Write { ticket, offset, bulk, block_bytes })
             }
             ObjectAction::Sums { ticket, object, ranges } => {
-                let sums = io.sum_jobs.begin(ticket, io.arena.get(ranges));
+                let sums = io.sum_jobs.begin(ticket, Wanted::Sums, io.arena.get(ranges));
+                (object, JobKind::Sum { sums })
+            }
+            ObjectAction::Load { ticket, object, ranges } => {
+                let sums = io.sum_jobs.begin(ticket, Wanted::Bytes, io.arena.get(ranges));
                 (object, JobKind::Sum { sums })
             }
             ObjectAction::Truncate { ticket, object, size_bytes } => {
