@@ -149,7 +149,7 @@ impl Backup {
     /// [`BackupError`] when something cannot be read or written. Damaged contents are no error.
     pub fn finish(self, view: View) -> Result<Finished, BackupError> {
         remove_others(&self.folder, &self.seen)?;
-        view.put_logged(&self.folder.join(OBJECTS))?;
+        view.put_logged(&self.folder.join(OBJECTS), |name| !self.unread.contains(&name))?;
         let place = unproven(&self.folder);
         let io = |error| BackupError::Io(place.clone(), error);
         let mut file = BufWriter::new(create(&place).map_err(io)?);

@@ -6,6 +6,7 @@ mod allocate;
 mod comparisons;
 mod evicted;
 mod lists;
+mod log;
 mod privileged_bits;
 mod sizes;
 mod stripes;
@@ -70,6 +71,8 @@ impl Harness {
             seed: 1,
             sync_ms: 0,
             unsynced_bytes_max: 1 << 30,
+            logged_bytes_max: 64 << 10,
+            page_bytes: 4096,
             block_bytes: disk::BLOCK_BYTES,
             quiet_ms: 3_000,
             rules: wire::Rules::default(),
@@ -165,7 +168,7 @@ impl Harness {
     }
 
     fn settle(&mut self) {
-        self.with(|shards, turn| shards.settle(turn, SumRecording::Quiet));
+        self.with(|shards, turn| shards.settle(turn, SumRecording::Quiet, 0));
     }
 
     /// All actions since the last call.
@@ -328,7 +331,7 @@ fn a_write_is_written_synced_and_then_reported() {
     let transno = Transno((1 << 32) + 1);
     assert_eq!(
         harness.outcomes(),
-        [Outcome::Changed { token, shard, transno, change, answer, sums: None }]
+        [Outcome::Changed { token, shard, transno, change, answer, sums: None, logged: None }]
     );
     harness.settle();
     assert!(harness.take().is_empty());

@@ -3,6 +3,7 @@
 
 mod golden;
 mod log;
+mod logged;
 mod random;
 mod rows;
 
@@ -100,6 +101,13 @@ pub(crate) fn changes() -> Vec<Change<'static>> {
             inode,
             stripe_index: 7,
             layout: wire::Layout::DEFAULT,
+        }),
+        Change::Contents(ContentsChange::Logged {
+            inode,
+            ranges: alloc::vec![
+                crate::LoggedRange { object_offset: 4096, bytes: b"abc".into() },
+                crate::LoggedRange { object_offset: 8192, bytes: b"d".into() },
+            ],
         }),
         Change::DirAttrs {
             inode,

@@ -28,5 +28,6 @@ mod recovery;
 mod rotation;
 mod shares;
 mod sizes;
+mod synced;
 mod trouble;
 mod writes;

@@ -13,7 +13,7 @@ use wire::{InodeNo, ShardId};
 /// The bytes in the records that the rows lack.
 #[derive(Default)]
 pub(crate) struct Logged {
-    contents: LoggedContents,
+    pub(crate) contents: LoggedContents,
     /// The last record of each data shard: first that in the rows.
     lsns: BTreeMap<ShardId, u64>,
     /// Records are missing between rows and logs: the caller refuses them.

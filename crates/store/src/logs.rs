@@ -249,14 +249,6 @@ impl Store {
         self.logs().replay(first_boot_id, visit)
     }
 
-    /// Compares the logs of earlier boots with the required ones. Changes nothing.
-    ///
-    /// # Errors
-    /// [`StoreError`] when one is damaged, missing, or cut short.
-    pub fn check_logs(&self, required: &RequiredLogs) -> Result<(), StoreError> {
-        self.logs().check(required, |_| Ok(()))
-    }
-
     pub(crate) fn logs(&self) -> Logs<'_> {
         let Self { path, superblock, boot_id, .. } = self;
         Logs { path, fs: superblock.fs, boot_id_end: *boot_id }

@@ -9,6 +9,7 @@ use crate::error::StoreFault;
 use crate::gathered::Gathered;
 use crate::layout::{QUARANTINE, ROWS, SUPERBLOCK};
 use crate::lock::Lock;
+use crate::logged::Logged;
 use crate::logs::{Logs, boot_id_max};
 use crate::rows::{RowStore, error_of};
 use crate::superblock::read_superblock;
@@ -200,16 +201,18 @@ impl Store {
         // Where the rows about the logs are missing or old, the existing logs are accepted.
         let is_vague =
             damaged.is_previous_state || damaged.undated_count > 0 || required.boot_id() == 0;
-        match self.check_logs(&required) {
+        match self.logs().check(&required, |_| Ok(())) {
             Err(error) if is_vague && error.is_about_missing_logs() => {
                 let is_known = required.boot_id() > 0;
                 damaged.log_gap = is_known.then(|| error.to_string());
             }
             checked => checked?,
         }
+        let mut logged = Logged::default();
         let mut gathering = row_store.gather(Gathered::default()).map_err(io)?;
         let (mut left_out_count, mut failed) = (0, None);
         let replayed = self.replay(required.first_boot_id(), |record| {
+            logged.visit(record, &gathering)?;
             left_out_count += gathering.apply_partially(record)?;
             if gathering.is_full() {
                 match gathering.write(row_store).and_then(|rows| row_store.gather(rows)) {
@@ -226,6 +229,8 @@ impl Store {
             return Err(io(error));
         }
         replayed?;
+        // Where records are missing, they are earlier ones: what later ones have is as it must be.
+        self.put_logged(&logged.contents)?;
         for (lane, row) in required.over() {
             gathering.put(Key::log(lane).bytes(), &row.to_bytes());
         }

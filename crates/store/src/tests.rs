@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use tempfile::TempDir;
-use wire::{LaneId, ShardId, Term, Transno};
+use wire::{LaneId, ShardId, Term, Transno, Wire as _};
 
 /// A folder of its own per test, removed at the end.
 struct Folder(TempDir);
@@ -604,4 +604,76 @@ fn after_the_loss_of_any_row_the_logs_are_applied_and_the_store_opens() {
         assert_eq!(start(&folder).unwrap().0, 0, "byte {at}");
     }
     assert!(lost_count > 0, "{lost_count}");
+}
+
+/// A server with one lane that died: its log has a write with pages of a file, which its object
+/// lacks. Returns the object's path.
+fn logged_write(folder: &Folder) -> PathBuf {
+    let mut store = open_new(folder);
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    store.redo(&row_store).unwrap();
+    let logs = store.new_logs(&row_store, 1, 256 << 10).unwrap();
+    let inode = wire::InodeNo(7);
+    let ranges = vec![disk::LoggedRange { object_offset: 4096, bytes: b"log".to_vec() }];
+    let logged = disk::ContentsChange::Logged { inode, ranges };
+    let (object_offset, write_bytes, crc32c) = (4096, 3, wire::crc32c(b"log"));
+    let write =
+        disk::ContentsChange::Write { inode, object_offset, write_bytes, crc32c, write_time_ns: 9 };
+    let mut changes = Vec::new();
+    for change in [logged, write] {
+        disk::Change::Contents(change).encode(&mut wire::Writer::new(&mut changes));
+    }
+    let mut batch = Batch::new();
+    let (transno, pre_versions, term) = (Transno(1), PreVersions::new(), Term(1));
+    let (shard, origin, changes) = (ShardId::data(0), Origin::Internal, &changes[..]);
+    batch.push(&Record { shard, lsn: 1, term, transno, pre_versions, origin, changes });
+    let mut bytes = Vec::new();
+    batch.seal(store.boot_id(), 1, &mut bytes);
+    logs[0].0.write_all_at(&bytes, 64).unwrap();
+    store.objects_path().join(FileObjects::single(0, inode).first.path())
+}
+
+#[test]
+fn bytes_that_only_the_log_has_are_written_to_their_object_once() {
+    let folder = Folder::new();
+    let path = logged_write(&folder);
+    assert!(!path.exists());
+    assert_eq!(start(&folder).unwrap().0, 1);
+    let expected = [vec![0; 4096], b"log".to_vec()].concat();
+    assert_eq!(fs::read(&path).unwrap(), expected);
+    fs::write(&path, b"later").unwrap();
+    assert_eq!(start(&folder).unwrap().0, 0);
+    assert_eq!(fs::read(&path).unwrap(), b"later", "the rows have the record");
+}
+
+#[test]
+fn a_view_shows_bytes_that_only_the_log_has() {
+    let folder = Folder::new();
+    let path = logged_write(&folder);
+    let objects = FileObjects::single(0, wire::InodeNo(7));
+    for found in [None, Some(&b"old"[..]), Some(&[b'o'; 5000])] {
+        if let Some(found) = found {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, found).unwrap();
+        }
+        let view = View::open(&folder.store()).unwrap();
+        let files = view.object_files();
+        let mut expected = found.unwrap_or_default().to_vec();
+        expected.resize(expected.len().max(4099), 0);
+        expected[4096..4099].copy_from_slice(b"log");
+        let size = files.find_all(&objects).unwrap().unwrap().size_bytes;
+        assert_eq!(size, expected.len() as u64);
+        let mut contents = files.contents(objects.clone());
+        let mut bytes = vec![7; 6000];
+        assert_eq!(contents.read_at(0, &mut bytes).unwrap(), expected.len());
+        assert_eq!(bytes[..expected.len()], expected);
+        let mut piece = [7; 2];
+        assert_eq!((contents.read_at(4097, &mut piece).unwrap(), &piece), (2, b"og"));
+        assert_eq!(contents.next_data(4098).unwrap(), Some(4098));
+        let copies = folder.0.path().join("copies");
+        fs::create_dir_all(&copies).unwrap();
+        view.put_logged(&copies, |_| true).unwrap();
+        let copy = fs::read(copies.join(objects.first.path())).unwrap();
+        assert_eq!(copy[4096..], *b"log");
+    }
 }

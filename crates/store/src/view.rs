@@ -10,7 +10,9 @@ use crate::logged::{Logged, name_of, put};
 use crate::logs::Logs;
 use crate::rows::{Gathering, error_of, required_logs};
 use crate::superblock::read_superblock;
-use crate::{ObjectFiles, RowStore, Store, StoreError, StoreFault, boot, fs_key, owner};
+use crate::{
+    ObjectFiles, ObjectName, RowStore, Store, StoreError, StoreFault, boot, fs_key, owner,
+};
 use bind_lmdb::{Snapshot, Table};
 use disk::rows::{Key, Range};
 use disk::{LoggedContents, Superblock};
@@ -174,12 +176,17 @@ impl View {
         ObjectFiles::with_logged(self.objects_path(), Arc::clone(&self.logged))
     }
 
-    /// Writes the bytes that only the logs have to copies of the objects in a folder.
+    /// Writes the bytes that only the logs have to copies of the wanted objects in a folder.
     ///
     /// # Errors
     /// [`StoreError`] on an error of the medium.
-    pub fn put_logged(&self, copies: &Path) -> Result<(), StoreError> {
-        self.logged.objects().try_for_each(|object| {
+    pub fn put_logged(
+        &self,
+        copies: &Path,
+        wanted: impl Fn(ObjectName) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut wanted = self.logged.objects().filter(|object| wanted(name_of(*object)));
+        wanted.try_for_each(|object| {
             put(&copies.join(name_of(object).path()), self.logged.ranges(object.0, object.1))
         })
     }

@@ -127,7 +127,10 @@ fn a_list_is_one_change_when_its_last_piece_is_written() {
     let sync = harness.one();
     harness.done(&sync);
     let outcomes = harness.all_outcomes();
-    assert_eq!(outcomes, [Outcome::Changed { token, shard, transno, change, answer, sums: None }]);
+    assert_eq!(
+        outcomes,
+        [Outcome::Changed { token, shard, transno, change, answer, sums: None, logged: None }]
+    );
     let contents = harness.shards.known(FILE, false).unwrap();
     assert_eq!(contents.size_bytes, 201);
     assert_eq!(harness.shards.written_bytes(), 21);

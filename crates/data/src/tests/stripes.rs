@@ -46,6 +46,8 @@ fn shards_of(log: &[(Transno, Vec<u8>)], term: u32) -> Shards {
         seed: 1,
         sync_ms: 0,
         unsynced_bytes_max: 1 << 30,
+        logged_bytes_max: 64 << 10,
+        page_bytes: 4096,
         block_bytes: BLOCK_BYTES,
         quiet_ms: 1,
         rules: wire::Rules::default(),
@@ -115,7 +117,7 @@ impl World {
             let actions = core::mem::take(&mut self.actions);
             if actions.is_empty() {
                 self.now.mono = Mono(self.now.mono.0 + 5_000_000);
-                self.with(|shards, turn| shards.settle(turn, SumRecording::Quiet));
+                self.with(|shards, turn| shards.settle(turn, SumRecording::Quiet, 0));
                 self.take_outcomes();
                 if self.actions.is_empty() {
                     return;

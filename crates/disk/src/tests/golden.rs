@@ -34,7 +34,7 @@ fn superblock_bytes() {
     let bytes = superblock().encode();
     assert_eq!(
         hex(&bytes[..60]),
-        "4c414e45465353420800000097f410fef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+        "4c414e454653534209000000e068e87cf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
          00000403020100000000e803000064000000ff030000"
     );
     assert_eq!(hex(&bytes[60..76]), "00000000000000000002000001000000");
@@ -45,12 +45,12 @@ fn superblock_bytes() {
 #[test]
 fn a_superblock_of_another_version_names_both() {
     let mut bytes = superblock().encode();
-    bytes[8] = 9;
+    bytes[8] = 8;
     let fault = Superblock::decode(&bytes).unwrap_err().on("store/superblock");
-    assert_eq!((fault.expected, fault.found, fault.offset), (8, 9, 8));
+    assert_eq!((fault.expected, fault.found, fault.offset), (9, 8, 8));
     assert_eq!(
         fault.to_string(),
-        "store/superblock: a store of an unknown format version at byte 8 (expected 8, found 9)"
+        "store/superblock: a store of an unknown format version at byte 8 (expected 9, found 8)"
     );
 }
 
@@ -81,7 +81,7 @@ fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
         hex(bytes),
-        "4c414e4546534c47080000004d46070af5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+        "4c414e4546534c4709000000b59b4d94f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
          0000010002000700000000000004000000000100000000000000"
     );
     assert_eq!(LogHeader::decode(&bytes), Ok(log_head()));
@@ -172,6 +172,7 @@ fn change_bytes() {
         "2602000000000000000300000000000000020044332211000001008877665509000000",
         "27020000000000000000000000000000000004000000000000",
         "2802000000000000000700000000000000000200000100",
+        "2902000000000000000200000000100000000000000300000061626300200000000000000100000064",
         "0c0200000000000000ed0100000100000002000000100000000000000011000000011000000000\
          000000110000000110000000000000001100000010000000000000001100000001000000000000\
          000600000000000000",

@@ -125,7 +125,9 @@ fn a_reply_lost_to_a_broken_log_is_not_repeated() {
 #[test]
 fn a_batch_that_ends_behind_the_fence_changes_nothing() {
     for lost in [false, true] {
-        let mut server = TestServer::started(26, 1);
+        let mut server = TestServer::new(26);
+        server.limits.logged_bytes_max = 0;
+        server.start(1);
         let mut peer = Peer::new(&mut server, &HelloFields::new(1));
         let inode = peer.create(&mut server, "a");
         assert_eq!(write(&mut peer, &mut server, inode, b"before"), Status::Ok);
@@ -181,7 +183,9 @@ fn a_full_log_refuses_what_takes_space_first_and_recovers() {
 
 #[test]
 fn a_log_that_awaits_a_checkpoint_asks_for_a_resend_and_leaves_the_slot() {
-    let mut server = TestServer::started(24, 1);
+    let mut server = TestServer::new(24);
+    server.limits.logged_bytes_max = 0;
+    server.start(1);
     let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     server.awaits_checkpoint = true;
     server.set_space(1000);
@@ -268,7 +272,9 @@ fn a_growing_log_never_exceeds_its_reserve() {
 
 #[test]
 fn failed_writes_are_reported_and_not_recorded() {
-    let mut server = TestServer::started(24, 1);
+    let mut server = TestServer::new(24);
+    server.limits.logged_bytes_max = 0;
+    server.start(1);
     let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "a");
     assert_eq!(write(&mut peer, &mut server, inode, b"one"), Status::Ok);
@@ -293,7 +299,9 @@ fn failed_writes_are_reported_and_not_recorded() {
 /// acknowledged.
 #[test]
 fn contents_that_cannot_be_made_durable_fence_the_lane() {
-    let mut server = TestServer::started(24, 1);
+    let mut server = TestServer::new(24);
+    server.limits.logged_bytes_max = 0;
+    server.start(1);
     let mut peer = Peer::new(&mut server, &HelloFields::new(1));
     let inode = peer.create(&mut server, "a");
     assert_eq!(write(&mut peer, &mut server, inode, b"one"), Status::Ok);

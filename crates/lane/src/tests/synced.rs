@@ -1,0 +1,137 @@
+//! Small writes that are synced: one batch of the log, and no sync of their file.
+
+use super::peer::{HelloFields, Peer};
+use crate::test_server::{Kind, TestServer};
+use alloc::vec::Vec;
+use interface::Errno;
+use wire::{ClearPrivileges, InodeNo, Op, Read, Status, Wire, Write};
+
+struct Writer {
+    peer: Peer,
+    inode: InodeNo,
+}
+
+impl Writer {
+    /// With a file, and a session that is durable at its data shard.
+    fn new(server: &mut TestServer, number: u8) -> Self {
+        let mut peer = Peer::new(server, &HelloFields::new(number));
+        let inode = peer.create(server, &alloc::format!("file{number}"));
+        let mut writer = Self { peer, inode };
+        writer.write(server, 0, b"0123456789");
+        server.run();
+        assert_eq!(writer.statuses(server), [Status::Ok]);
+        server.pass_ms(100);
+        server.run();
+        writer
+    }
+
+    fn write(&mut self, server: &mut TestServer, file_offset: u64, bytes: &[u8]) {
+        let (inode, clears) = (self.inode, ClearPrivileges::Nothing);
+        let body = Write { inode, file_offset, append: false, clears };
+        let mut head = self.peer.head(Op::Write, server.map.data_shard(inode, 0), 1);
+        head.ack_xid = wire::Xid(head.xid.0 - 1);
+        self.peer.send(server, &head, &body.to_bytes(), Some(bytes));
+    }
+
+    fn sync(&mut self, server: &mut TestServer) {
+        let head = self.peer.head(Op::Sync, server.map.data_shard(self.inode, 0), 0);
+        self.peer.send(server, &head, &[], None);
+    }
+
+    fn statuses(&self, server: &mut TestServer) -> Vec<Status> {
+        self.peer.replies(server).iter().map(|got| got.head.status).collect()
+    }
+
+    fn read(&mut self, server: &mut TestServer) -> Vec<u8> {
+        let inode = self.inode;
+        let body = Read { inode, file_offset: 0, read_bytes: 100_000, accesses: false };
+        let got = self.peer.ask_data(server, (Op::Read, 0, inode), &body, None);
+        assert_eq!(got.head.status, Status::Ok);
+        got.bulk
+    }
+}
+
+#[test]
+fn each_costs_one_batch_and_no_sync_of_its_file() {
+    let mut server = TestServer::started(81, 1);
+    let mut writer = Writer::new(&mut server, 1);
+    let batch_count = server.counters(0).batch_count;
+    server.failing.push((Kind::Sync, Errno(5)));
+    for count in 1..=10 {
+        // An overwrite would first remove the block's checksum.
+        writer.write(&mut server, 3 + count * 7, b"another");
+        server.run();
+        writer.sync(&mut server);
+        server.run();
+        assert_eq!(writer.statuses(&mut server), [Status::Ok; 2]);
+        assert_eq!(server.counters(0).batch_count, batch_count + count);
+    }
+    assert_eq!(server.failing.len(), 1, "no file was synced");
+}
+
+#[test]
+fn many_writers_share_a_batch() {
+    let mut server = TestServer::started(82, 1);
+    let mut writers: Vec<Writer> = (1..=8).map(|n| Writer::new(&mut server, n)).collect();
+    server.failing.push((Kind::Sync, Errno(5)));
+    for writer in &mut writers {
+        writer.write(&mut server, 10, b"more");
+    }
+    server.run_turns_only(0);
+    server.land_objects(0);
+    let batch_count = server.counters(0).batch_count;
+    for writer in &mut writers {
+        writer.sync(&mut server);
+    }
+    server.run_turns_only(0);
+    server.land_objects(0);
+    server.run();
+    for writer in &mut writers {
+        assert_eq!(writer.statuses(&mut server), [Status::Ok; 2]);
+    }
+    // The first is not kept waiting for what the others load.
+    assert!(server.counters(0).batch_count - batch_count <= 2);
+    assert_eq!(server.failing.len(), 1, "no file was synced");
+}
+
+#[test]
+fn a_crash_that_takes_the_page_cache_loses_nothing_that_was_synced() {
+    for seed in 0..40 {
+        let mut server = TestServer::started(seed, 1);
+        let mut writer = Writer::new(&mut server, 1);
+        let mut expected = b"0123456789".to_vec();
+        for (offset, bytes) in [(4, &b"abc"[..]), (10, b"defghijkl"), (30, b"mn"), (2, b"opq")] {
+            writer.write(&mut server, offset as u64, bytes);
+            server.run();
+            writer.sync(&mut server);
+            server.run();
+            assert_eq!(writer.statuses(&mut server), [Status::Ok; 2]);
+            expected.resize(expected.len().max(offset + bytes.len()), 0);
+            expected[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+        for _ in 0..2 {
+            server.crash_losing_all();
+            server.start(1);
+            let mut other = Peer::new(&mut server, &HelloFields::new(2));
+            server.pass_ms(70_000);
+            server.run();
+            core::mem::swap(&mut writer.peer, &mut other);
+            assert_eq!(writer.read(&mut server), expected, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn without_space_in_the_log_the_file_is_synced() {
+    let mut server = TestServer::started(83, 1);
+    let mut writer = Writer::new(&mut server, 1);
+    server.set_space(4 << 20);
+    server.run();
+    writer.write(&mut server, 0, b"bytes");
+    server.run();
+    server.failing.push((Kind::Sync, Errno(5)));
+    writer.sync(&mut server);
+    server.run();
+    assert_eq!(writer.statuses(&mut server), [Status::Ok, Status::Io]);
+    assert!(server.failing.is_empty());
+}
