@@ -85,6 +85,7 @@ mod special_files;
 mod stats;
 mod store_modes;
 mod stripes;
+mod synced_writes;
 mod systemd;
 mod timestamps;
 mod top;
