@@ -44,8 +44,11 @@ impl Harness {
     }
 }
 
+/// Offsets in an object, and bytes.
+type Ranges = Vec<(u64, Vec<u8>)>;
+
 /// The write and the logged ranges of an outcome.
-fn recorded(outcome: &Outcome) -> (u64, Option<Vec<(u64, Vec<u8>)>>) {
+fn recorded(outcome: &Outcome) -> (u64, Option<Ranges>) {
     let Outcome::Changed { change: Change::Contents(change), logged, .. } = outcome else {
         panic!("{outcome:?}")
     };
