@@ -22,6 +22,7 @@ mod fault;
 mod inode;
 mod log;
 mod logged;
+mod logged_range;
 mod reader;
 mod record;
 pub mod rows;
@@ -36,7 +37,8 @@ pub use change::{Change, Changes, ClientChange, ContentsChange, ExportChange, Tx
 pub use fault::Fault;
 pub use inode::InodeRow;
 pub use log::{LOG_HEADER_BYTES, LogHeader};
-pub use logged::{LoggedContents, LoggedRange, has_logged};
+pub use logged::{LoggedContents, has_logged};
+pub use logged_range::LoggedRange;
 pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow, ShardPosition};
 pub use share::Share;

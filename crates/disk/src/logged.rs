@@ -12,49 +12,10 @@
 //! ```
 //! Invariant: a kept byte was in the object at its record, and no later record changes it.
 
-use crate::{Change, Changes, ContentsChange, Fault, Record, to_u64};
+use crate::{Change, Changes, ContentsChange, Fault, LoggedRange, Record, to_u64};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use wire::{Bytes, DecodeError, InodeNo, ProtocolError, Reader, Rule, Rules, ShardId, Writer};
-
-/// Consecutive bytes of an object.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LoggedRange {
-    /// Where they are in it.
-    pub object_offset: u64,
-    /// The bytes.
-    pub bytes: Vec<u8>,
-}
-
-impl LoggedRange {
-    fn end(&self) -> u64 {
-        self.object_offset.saturating_add(to_u64(self.bytes.len()))
-    }
-}
-
-pub(crate) fn encode(ranges: &[LoggedRange], to: &mut Writer<'_>) {
-    to.write(&crate::to_u32(ranges.len()));
-    for LoggedRange { object_offset, bytes } in ranges {
-        to.write(object_offset);
-        to.write(&Bytes(bytes));
-    }
-}
-
-pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Vec<LoggedRange>, DecodeError> {
-    let range_count: u32 = from.read()?;
-    let mut ranges: Vec<LoggedRange> = Vec::new();
-    for _ in 0..range_count {
-        let object_offset = from.read()?;
-        let Bytes(bytes) = from.read()?;
-        let range = LoggedRange { object_offset, bytes: bytes.to_vec() };
-        let is_behind = ranges.last().is_none_or(|last| last.end() <= object_offset);
-        if bytes.is_empty() || !is_behind || range.end() > i64::MAX.unsigned_abs() {
-            return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
-        }
-        ranges.push(range);
-    }
-    Ok(ranges)
-}
+use wire::{InodeNo, Rule, Rules, ShardId};
 
 /// Whether a record has bytes that its object may lack.
 ///

@@ -1,8 +1,8 @@
 //! Bytes of objects that only the logs have, after a crash that took the page cache: a start writes
 //! them to their objects, a view of a store shows them ([`disk::LoggedContents`]).
 
-use crate::rows::Gathering;
 use crate::{ObjectName, Store, StoreError, files};
+use disk::rows::ShardRow;
 use disk::{Fault, LoggedContents, Record};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -21,15 +21,19 @@ pub(crate) struct Logged {
 }
 
 impl Logged {
-    /// Visits the next record of the logs, over these rows.
-    pub(crate) fn visit(&mut self, record: &Record<'_>, rows: &Gathering<'_>) -> Result<(), Fault> {
+    /// Visits the next record of the logs; `rows` is the row of its shard.
+    pub(crate) fn visit(
+        &mut self,
+        record: &Record<'_>,
+        rows: impl FnOnce(ShardId) -> Result<ShardRow, Fault>,
+    ) -> Result<(), Fault> {
         let shard = record.shard;
         if !shard.is_data() {
             return Ok(());
         }
         let lsn = match self.lsns.get_mut(&shard) {
             Some(lsn) => lsn,
-            None => self.lsns.entry(shard).or_insert(rows.shard(shard)?.lsn),
+            None => self.lsns.entry(shard).or_insert(rows(shard)?.lsn),
         };
         if record.lsn <= *lsn {
             return Ok(());

@@ -107,7 +107,8 @@ impl Store {
         let io = |error| error_of("write", &row_store.path, error);
         let mut gathering = row_store.gather(Gathered::default()).map_err(io)?;
         let mut logged = Logged::default();
-        self.logs().check(&required, |record| logged.visit(record, &gathering))?;
+        self.logs()
+            .check(&required, |record| logged.visit(record, |shard| gathering.shard(shard)))?;
         self.put_logged(&logged.end())?;
         let (mut rolled_back, mut failed, mut new_count) = (None, None, 0);
         let replayed = self.replay(required.first_boot_id(), |record| {

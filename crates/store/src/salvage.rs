@@ -212,7 +212,7 @@ impl Store {
         let mut gathering = row_store.gather(Gathered::default()).map_err(io)?;
         let (mut left_out_count, mut failed) = (0, None);
         let replayed = self.replay(required.first_boot_id(), |record| {
-            logged.visit(record, &gathering)?;
+            logged.visit(record, |shard| gathering.shard(shard))?;
             left_out_count += gathering.apply_partially(record)?;
             if gathering.is_full() {
                 match gathering.write(row_store).and_then(|rows| row_store.gather(rows)) {

@@ -132,7 +132,8 @@ impl View {
         let logs = Logs { path: &self.path, fs: self.superblock.fs, boot_id_end: u64::MAX };
         let mut gathering = Gathering::over(&self.snapshot, &file);
         let mut logged = Logged::default();
-        let visit = |record: &disk::Record<'_>| logged.visit(record, &gathering);
+        let visit =
+            |record: &disk::Record<'_>| logged.visit(record, |shard| gathering.shard(shard));
         let checked = if whole { logs.check(&required, visit) } else { Ok(()) };
         self.logged = Arc::new(logged.end());
         // A server that has removed a file since the snapshot was taken leaves a gap.

@@ -1,6 +1,6 @@
 //! Changes of the contents of a file: tags 9 to 11 and 36 to 41.
 
-use crate::{BlockSums, LoggedRange, logged};
+use crate::{BlockSums, LoggedRange, logged_range};
 use alloc::vec::Vec;
 use wire::{Allocation, DecodeError, InodeNo, Layout, Pieces, Reader, Writer};
 
@@ -200,7 +200,7 @@ impl ContentsChange {
             }
             Self::Logged { inode, ranges } => {
                 to.write(inode);
-                logged::encode(ranges, to);
+                logged_range::encode(ranges, to);
             }
         }
     }
@@ -249,7 +249,7 @@ impl ContentsChange {
                 stripe_index: from.read()?,
                 layout: from.read()?,
             },
-            41 => Self::Logged { inode: from.read()?, ranges: logged::decode(from)? },
+            41 => Self::Logged { inode: from.read()?, ranges: logged_range::decode(from)? },
             _ => return Ok(None),
         }))
     }
