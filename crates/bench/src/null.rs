@@ -411,6 +411,7 @@ impl Core for NullFs {
             | Event::Store(_)
             | Event::LaneTime(_)
             | Event::Usage { .. }
+            | Event::Asked { .. }
             | Event::Secrets(_)
             | Event::Kernel(
                 KernelEvent::CallerGroups { .. }

@@ -70,6 +70,17 @@ impl CacheSize {
     };
 }
 
+/// How much a cache has, also of what can no longer be answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheCounts {
+    /// Names, absent ones too.
+    pub name_count: usize,
+    /// Inodes with attributes.
+    pub attributes_count: usize,
+    /// Directories that are held.
+    pub directory_count: usize,
+}
+
 /// The cache of a client.
 #[derive(Debug)]
 pub struct Cache {
@@ -172,6 +183,16 @@ impl Cache {
     /// Nothing is answered from what was learned so far.
     pub fn clear(&self) {
         self.floor.raise(&self.clock);
+    }
+
+    /// How much is cached.
+    #[must_use]
+    pub fn counts(&self) -> CacheCounts {
+        CacheCounts {
+            name_count: self.names.count(),
+            attributes_count: self.attributes.count(),
+            directory_count: self.directories.count(),
+        }
     }
 
     /// Whether a name may be one of a directory, for all that is cached.

@@ -1,6 +1,7 @@
 //! The client's state and its interface: events and calls in, answers out. Requests are in `send`
 //! and `receive`, connections in `handshake`.
 
+use crate::counts::{Counters, Counts};
 use crate::handles::{Handles, handle_lane};
 use crate::identity::Identity;
 use crate::jobs::Jobs;
@@ -68,27 +69,6 @@ pub struct Config {
 /// Default of [`Config::replay_bytes_max`].
 pub const REPLAY_BYTES_MAX: usize = 64 << 20;
 
-/// Counters since the start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counters {
-    /// Handshakes completed.
-    pub connect_count: u64,
-    /// Requests sent, resends included.
-    pub request_count: u64,
-    /// Requests sent again after a connection was lost.
-    pub resend_count: u64,
-    /// Replies that match no outstanding request.
-    pub stray_reply_count: u64,
-    /// Connections closed because of a protocol error of the server.
-    pub protocol_error_count: u64,
-    /// Replays sent.
-    pub replay_count: u64,
-    /// Answered changes that were lost.
-    pub lost_count: u64,
-    /// Evictions of this client.
-    pub evicted_count: u64,
-}
-
 /// One client lane's end of the protocol. Each field is a part with an owner of its own; this
 /// crate's `impl` blocks of it connect them.
 #[derive(Debug)]
@@ -108,6 +88,7 @@ pub struct Client {
     /// The last timer that was set.
     alarm: Option<Mono>,
     pub(crate) counters: Counters,
+    pub(crate) counts: Counts,
     pub(crate) reports: Vec<Report>,
 }
 
@@ -129,6 +110,7 @@ impl Client {
             kept: Kept::new(config.handles_max),
             alarm: None,
             counters: Counters::default(),
+            counts: Counts::default(),
             reports: Vec::new(),
             config,
         }
@@ -273,6 +255,7 @@ impl Client {
             | Event::Kernel(_)
             | Event::LaneTime(_)
             | Event::Usage { .. }
+            | Event::Asked { .. }
             | Event::Tick
             | Event::Stop => {}
         }

@@ -44,8 +44,8 @@ pub(crate) struct LinkLeases {
     pub(crate) must_drop: bool,
     /// The server must hear that everything up to this grant was dropped; 0: nothing.
     pub(crate) dropped_until: LeaseNo,
-    /// Recalls to acknowledge.
-    pub(crate) acknowledged: Vec<RecallNo>,
+    /// Recalls to acknowledge, and when they arrived.
+    pub(crate) acknowledged: Vec<(RecallNo, Mono)>,
 }
 
 impl JobGrants {

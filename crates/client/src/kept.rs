@@ -77,6 +77,11 @@ impl Kept {
 }
 
 impl Client {
+    /// The number of files that may be opened without an exchange.
+    pub(crate) fn kept_count(&self) -> usize {
+        self.kept.files.len()
+    }
+
     /// A file stays open after it is closed, as long as its open's answer allows; for frontends that
     /// drop what they have cached when they are told to. To be called when the answer is taken.
     pub fn keep(&mut self, handle: HandleId) {

@@ -81,6 +81,7 @@ pub struct RecallId {
     link_index: usize,
     conn_epoch: u32,
     recall_no: RecallNo,
+    received_at: Mono,
 }
 
 /// What a frontend must drop. Names and attributes of the export's root have [`InodeNo::ROOT`].
@@ -238,11 +239,13 @@ impl Client {
 
     /// What a recall named is dropped. It is said at the latest by [`Self::settle`].
     pub fn acknowledge(&mut self, id: RecallId) {
-        let RecallId { link_index, conn_epoch, recall_no } = id;
+        let RecallId { link_index, conn_epoch, recall_no, received_at } = id;
         let link = self.servers.link_mut(link_index);
         // On another connection everything was dropped.
         if let Some(link) = link.filter(|link| link.is_up() && link.conn_epoch == conn_epoch) {
-            link.leases.acknowledged.push(recall_no);
+            link.leases.acknowledged.push((recall_no, received_at));
+        } else {
+            self.counts.recalls.acknowledged_count += 1;
         }
     }
 
@@ -265,6 +268,8 @@ impl Client {
     pub(crate) fn lose_leases(&mut self, link_index: usize, now: Mono) {
         self.check_term(now);
         let Some(link) = self.servers.link_mut(link_index) else { return };
+        let unsaid_count = u64::try_from(link.leases.acknowledged.len()).unwrap_or(u64::MAX);
+        self.counts.recalls.acknowledged_count += unsaid_count;
         link.leases.acknowledged.clear();
         if core::mem::replace(&mut link.leases.until, Mono(0)) > Mono(0) {
             link.leases.must_drop = true;
@@ -283,6 +288,11 @@ impl Client {
             link.leases.until = Mono(0);
         }
         self.end_term();
+    }
+
+    /// How many terms have ended.
+    pub(crate) const fn terms_ended_count(&self) -> u64 {
+        self.leases.term_no - 1
     }
 
     fn end_term(&mut self) {
@@ -325,6 +335,9 @@ impl Client {
         let Some(exchange) = self.requests.get(exchange_id) else { return };
         let Some(link) = self.servers.link_mut(link_index) else { return };
         let Exchange { job_id, op, sent_at, .. } = *exchange;
+        let granted_count = lease.map_or(0, |lease| lease.granted.count_ones() as usize);
+        let granted_count = u64::try_from(granted_count + further.len()).unwrap_or(u64::MAX);
+        self.counts.granted_count += granted_count;
         let (conn_epoch, leases) = (link.conn_epoch, &mut link.leases);
         // What a recall names is answered from the cache until the frontend has taken the recall.
         if leases.until > Mono(0) && self.leases.recalls.is_empty() {
@@ -350,6 +363,7 @@ impl Client {
     /// Applies a recall.
     pub(crate) fn on_recall(
         &mut self,
+        now: Mono,
         link_index: usize,
         recall: &Recall<'_>,
     ) -> Result<(), ProtocolError> {
@@ -367,8 +381,10 @@ impl Client {
             LeaseKey::Pages(inode) => RecalledKey::Pages(inode),
             LeaseKey::All => RecalledKey::All,
         });
-        let id = RecallId { link_index, conn_epoch: link.conn_epoch, recall_no: recall.recall_no };
+        let (conn_epoch, recall_no) = (link.conn_epoch, recall.recall_no);
+        let id = RecallId { link_index, conn_epoch, recall_no, received_at: now };
         let keys: Vec<RecalledKey> = keys.collect();
+        self.counts.recalls.count(&keys);
         for key in &keys {
             match key {
                 RecalledKey::Contents(inode) => self.forget_kept(*inode),
@@ -399,7 +415,9 @@ impl Client {
         }
         let mut numbers = Vec::new();
         let acknowledged = core::mem::take(&mut leases.acknowledged);
-        for recall_no in &acknowledged {
+        for (recall_no, received_at) in &acknowledged {
+            self.counts.recalls.acknowledged_count += 1;
+            self.counts.recalls.time_ns += turn.now.mono.since_ns(*received_at);
             recall_no.encode(&mut Writer::new(&mut numbers));
         }
         let count = u32::try_from(acknowledged.len()).unwrap_or(u32::MAX);

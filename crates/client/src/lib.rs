@@ -29,6 +29,7 @@ extern crate alloc;
 mod cache;
 mod call;
 mod client;
+mod counts;
 mod evict;
 mod grants;
 mod handles;
@@ -61,11 +62,12 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use cache::{Asked, Cache, CacheSize, Found, KNOWN_NAME_COUNT_MAX, TakenAnswer};
+pub use cache::{Asked, Cache, CacheCounts, CacheSize, Found, KNOWN_NAME_COUNT_MAX, TakenAnswer};
 pub use call::{
     Answer, Call, CallId, Create, Open, ReadList, Resize, SetLock, Sync, Tmpfile, Write, WriteList,
 };
-pub use client::{Client, Config, Counters, REPLAY_BYTES_MAX};
+pub use client::{Client, Config, REPLAY_BYTES_MAX};
+pub use counts::Counters;
 pub use handles::handle_lane;
 pub use kept::KeptOpen;
 pub use leases::{Granted, GrantedAttributes, RecallId, RecalledKey, Term, USED_MS_MAX};

@@ -81,7 +81,7 @@ impl Client {
                     Ok(())
                 }
                 Ok(ServerFrame::Recall(body)) => message(turn.arena.get(body))
-                    .and_then(|recall| self.on_recall(link_index, &recall)),
+                    .and_then(|recall| self.on_recall(turn.now.mono, link_index, &recall)),
                 Err(protocol_error) => Err(protocol_error),
             };
             if outcome.is_err() {
@@ -127,6 +127,10 @@ impl Client {
             return Err(ProtocolError::Sequence);
         }
         let Parts { body, replay, lease, further } = part(turn.arena, reply, span)?;
+        let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes as usize);
+        let reply_bytes = HEADER_BYTES + span.bytes_count() + bulk_bytes;
+        let times = (exchange.sent_at, turn.now.mono);
+        self.counts.count_reply(reply, u64::try_from(reply_bytes).unwrap_or(u64::MAX), times);
         let wanted = self.jobs.get(exchange.job_id).is_some_and(|job| job.call.is_some());
         let body = claim_bulk(exchange, wanted, body, bulk)?;
         let goes_to = self.servers.link_beside(link_index, reply.lane_hint);

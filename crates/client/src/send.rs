@@ -7,6 +7,7 @@
 
 use crate::Answer;
 use crate::client::Client;
+use crate::counts::WaitCause;
 use crate::link::{Link, LinkState};
 use crate::plan::{FollowUp, NewRequest, Plan, Target};
 use crate::replay::cost_bytes;
@@ -80,6 +81,7 @@ impl Client {
             sequence_no: 0,
         });
         self.route(exchange_id);
+        self.count_wait_of(exchange_id);
     }
 
     /// Finds a request's shard, session and lane by the map and queues it; without a map it waits.
@@ -231,11 +233,13 @@ impl Client {
                 if exchange.op.row().retry == Retry::Once {
                     if !self.replay_space.has_space_for(exchange) {
                         exchange.place = Place::SpaceWait;
+                        self.counts.count_wait(WaitCause::ReplaySpace);
                         return self.replay_space.wait(exchange_id);
                     }
                     let slot = session.take_slot(server.slot_count(), exchange.urgent);
                     let Some(slot) = slot else {
                         exchange.place = Place::SlotWait;
+                        self.counts.count_wait(WaitCause::Slot);
                         session.slot_waiters.push_back(exchange_id);
                         return;
                     };
@@ -283,6 +287,9 @@ impl Client {
         let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
         let body = &exchange.body;
         let frame = turn.arena.write(|out| head.encode(out, sizes, |to| to.put(body)));
+        let bulk_bytes = bulk.map_or(0, |bulk| u64::from(bulk.bulk_bytes));
+        let frame_bytes = u64::try_from(frame.bytes_count()).unwrap_or(u64::MAX);
+        self.counts.count_sent(exchange.op, frame_bytes + bulk_bytes);
         turn.act(NetAction::Send { conn, frame, bulk });
         if let Some(link_index) = leaves {
             self.clear_known_committed(link_index);
@@ -338,6 +345,7 @@ impl Client {
                 self.forget(exchange_id);
                 continue;
             }
+            self.counts.count_wait(WaitCause::Connection);
             if let Some(link) = self.servers.link_mut(link_index) {
                 let queue = if urgent { &mut link.urgent } else { &mut link.resends };
                 queue.push_front(exchange_id);
@@ -428,6 +436,7 @@ impl Client {
     /// xid, unless it was sent more than once: a copy may still be in flight, and the slot tells
     /// copies apart by their xid.
     pub(crate) fn postpone(&mut self, exchange_id: usize, at: Mono) {
+        self.counts.count_wait(WaitCause::Retry);
         if self.requests.get(exchange_id).is_some_and(|exchange| !exchange.resent) {
             self.release_xid(exchange_id);
         }

@@ -2,7 +2,7 @@
 //! compares them with the system's header.
 
 macro_rules! opcodes {
-    ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $number:literal $text:literal;)*) => {
         /// The kernel's op codes.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u32)]
@@ -14,6 +14,20 @@ macro_rules! opcodes {
             /// All op codes that are implemented.
             #[cfg(test)]
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The highest number.
+            pub(crate) const NUMBER_MAX: u32 = {
+                let mut highest = 0;
+                $(highest = if $number > highest { $number } else { highest };)*
+                highest
+            };
+
+            /// The kernel's name, in lower case.
+            pub(crate) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
 
             /// `None` for op codes that are not implemented.
             pub(crate) const fn from_number(number: u32) -> Option<Self> {
@@ -35,56 +49,56 @@ macro_rules! opcodes {
 // - SETUPMAPPING 48, REMOVEMAPPING 49: for virtiofs.
 // CUSE's op codes are not implemented either.
 opcodes! {
-    Lookup = 1;
+    Lookup = 1 "lookup";
     /// Has no reply.
-    Forget = 2;
-    Getattr = 3;
-    Setattr = 4;
-    Readlink = 5;
-    Symlink = 6;
-    Mknod = 8;
-    Mkdir = 9;
-    Unlink = 10;
-    Rmdir = 11;
-    Rename = 12;
-    Link = 13;
-    Open = 14;
-    Read = 15;
-    Write = 16;
-    Statfs = 17;
-    Release = 18;
-    Fsync = 20;
-    Setxattr = 21;
-    Getxattr = 22;
-    Listxattr = 23;
-    Removexattr = 24;
-    Flush = 25;
-    Init = 26;
-    Opendir = 27;
-    Readdir = 28;
-    Releasedir = 29;
-    Fsyncdir = 30;
-    Getlk = 31;
-    Setlk = 32;
-    Setlkw = 33;
-    Access = 34;
-    Create = 35;
+    Forget = 2 "forget";
+    Getattr = 3 "getattr";
+    Setattr = 4 "setattr";
+    Readlink = 5 "readlink";
+    Symlink = 6 "symlink";
+    Mknod = 8 "mknod";
+    Mkdir = 9 "mkdir";
+    Unlink = 10 "unlink";
+    Rmdir = 11 "rmdir";
+    Rename = 12 "rename";
+    Link = 13 "link";
+    Open = 14 "open";
+    Read = 15 "read";
+    Write = 16 "write";
+    Statfs = 17 "statfs";
+    Release = 18 "release";
+    Fsync = 20 "fsync";
+    Setxattr = 21 "setxattr";
+    Getxattr = 22 "getxattr";
+    Listxattr = 23 "listxattr";
+    Removexattr = 24 "removexattr";
+    Flush = 25 "flush";
+    Init = 26 "init";
+    Opendir = 27 "opendir";
+    Readdir = 28 "readdir";
+    Releasedir = 29 "releasedir";
+    Fsyncdir = 30 "fsyncdir";
+    Getlk = 31 "getlk";
+    Setlk = 32 "setlk";
+    Setlkw = 33 "setlkw";
+    Access = 34 "access";
+    Create = 35 "create";
     /// Has no reply.
-    Interrupt = 36;
-    Destroy = 38;
+    Interrupt = 36 "interrupt";
+    Destroy = 38 "destroy";
     /// Has no reply.
-    BatchForget = 42;
-    Fallocate = 43;
-    Readdirplus = 44;
-    Rename2 = 45;
-    Lseek = 46;
-    CopyFileRange = 47;
+    BatchForget = 42 "batch_forget";
+    Fallocate = 43 "fallocate";
+    Readdirplus = 44 "readdirplus";
+    Rename2 = 45 "rename2";
+    Lseek = 46 "lseek";
+    CopyFileRange = 47 "copy_file_range";
     /// Sent by virtiofs and fuseblk only (Linux 6.18).
-    Syncfs = 50;
+    Syncfs = 50 "syncfs";
     /// Linux 6.2 and later.
-    Tmpfile = 51;
+    Tmpfile = 51 "tmpfile";
     /// Linux 6.6 and later: a GETATTR that includes the time of birth.
-    Statx = 52;
+    Statx = 52 "statx";
 }
 
 impl Opcode {

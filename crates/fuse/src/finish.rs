@@ -253,6 +253,9 @@ impl MountLane {
         if name_ns == 0 {
             return self.reply(turn, pending_id, Status::NotFound, Span::default(), None);
         }
+        if let Some(pending) = self.pendings.get_mut(pending_id) {
+            pending.is_absent = true;
+        }
         self.encode(turn, pending_id, |out| put_absent(out, name_ns));
     }
 
@@ -357,6 +360,7 @@ impl MountLane {
         let Some(pending) = self.pendings.get_mut(pending_id) else { return };
         pending.continuation = continuation;
         pending.asked = asked;
+        pending.asked_server = true;
         let abandoned = pending.abandoned;
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, request);

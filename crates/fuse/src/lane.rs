@@ -9,6 +9,7 @@ use crate::args::split;
 use crate::begin::Decoded;
 use crate::cache::begin_call;
 use crate::call_ids::{call_id, pending_id};
+use crate::counts::{Counts, Ended, span_bytes};
 use crate::handle::FileHandle;
 use crate::init::{Negotiated, negotiate, put_init};
 use crate::interrupts::Interrupts;
@@ -91,6 +92,7 @@ pub struct MountLane {
     pub(crate) moves: Moves,
     pub(crate) leases: Leases,
     pub(crate) recalls: Recalls,
+    pub(crate) counts: Counts,
     /// What all lanes of the mount know.
     pub(crate) cache: Option<Arc<Cache>>,
     state: MountState,
@@ -114,6 +116,7 @@ impl MountLane {
             moves: Moves::default(),
             leases: Leases::new(config.leases),
             recalls: Recalls::default(),
+            counts: Counts::default(),
             cache: None,
             state: MountState::Serving,
             unmounted: false,
@@ -213,9 +216,12 @@ impl MountLane {
                 let asked = begin_call(self.cache.as_ref(), &mut self.client, made);
                 // The call's bytes belong to the pending request, so the request is changed after
                 // the call.
+                let busy_count = self.client.busy_count();
                 self.client.call(turn, call_id(pending_id), call);
+                let waits = self.client.busy_count() > busy_count;
                 if let Some(pending) = self.pendings.get_mut(pending_id) {
                     pending.continuation = continuation;
+                    pending.asked_server |= waits;
                     pending.asked = asked;
                     if pending.abandoned {
                         // The interrupt applies to all calls of the request.
@@ -231,9 +237,11 @@ impl MountLane {
             }
             Ok(Decoded::Init) => self.on_init(turn, pending_id),
             Ok(Decoded::Silent) => {
+                self.count(turn.now.mono, pending_id, Ended::SILENT);
                 self.pendings.remove(pending_id);
             }
             Ok(Decoded::Interrupt(unique)) => {
+                self.count(turn.now.mono, pending_id, Ended::SILENT);
                 self.pendings.remove(pending_id);
                 self.on_interrupt(turn, unique, true);
             }
@@ -244,6 +252,7 @@ impl MountLane {
     /// A request without a reply.
     fn on_unanswered(&mut self, turn: &mut Turn<'_>, request: Span) {
         let Ok((header, mut args)) = split(turn.arena.get(request)) else { return };
+        self.counts.count_unanswered(header.opcode, span_bytes(request));
         match Opcode::from_number(header.opcode) {
             Some(Opcode::Interrupt) => {
                 if let Ok(unique) = args.u64() {
@@ -316,9 +325,18 @@ impl MountLane {
         payload: Span,
         bulk: Option<Bulk>,
     ) {
+        let read_bytes = bulk.map_or(0, |bulk| u64::from(bulk.bulk_bytes));
+        let out_bytes = span_bytes(payload) + read_bytes;
+        self.count(turn.now.mono, pending_id, Ended { status, out_bytes, read_bytes });
         let Some(slot) = self.pendings.remove(pending_id) else { return };
         if !self.unmounted {
             turn.act(KernelAction::Reply { slot, status, payload, bulk });
+        }
+    }
+
+    fn count(&mut self, now: Mono, pending_id: usize, ended: Ended) {
+        if let Some(pending) = self.pendings.get(pending_id) {
+            self.counts.count(now, pending, ended);
         }
     }
 
@@ -331,6 +349,7 @@ impl MountLane {
             self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
         } else {
             pending.wait = Wait::Groups;
+            self.counts.groups_count += 1;
             let ticket = Ticket(call_id(pending_id).0);
             turn.act(KernelAction::CallerGroups { ticket, process: pending.calling_process() });
         }
@@ -496,11 +515,12 @@ impl Core for MountLane {
             Event::Peer(PeerEvent::Message { message, .. }) => {
                 self.on_peer_message(turn, event, message)
             }
+            Event::Asked { ticket, question } => self.on_asked(turn, ticket, question),
+            Event::Usage { ticket, usage } => self.on_usage(turn, ticket, &usage),
             Event::Net(_)
             | Event::Store(_)
             | Event::Object(_)
             | Event::LaneTime(_)
-            | Event::Usage { .. }
             | Event::Peer(PeerEvent::Received { .. })
             | Event::Secrets(_)
             | Event::Tick => self.client.apply(turn, event),

@@ -23,6 +23,8 @@ mod begin;
 mod cache;
 mod call_ids;
 mod contents;
+pub mod control;
+mod counts;
 mod finish;
 mod handle;
 mod init;

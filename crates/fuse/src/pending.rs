@@ -103,6 +103,10 @@ pub(crate) struct PendingRequest {
     /// When it arrived.
     pub(crate) since: Mono,
     pub(crate) continuation: Continuation,
+    /// It has waited for the server.
+    pub(crate) asked_server: bool,
+    /// Its name does not exist, and the kernel may cache that: the reply has no errno.
+    pub(crate) is_absent: bool,
     /// Its call, for the cache.
     pub(crate) asked: Option<Asked>,
     pub(crate) wait: Wait,
@@ -141,6 +145,8 @@ impl PendingRequests {
             pid,
             since,
             continuation: Continuation::Done,
+            asked_server: false,
+            is_absent: false,
             asked: None,
             wait: Wait::Call,
             groups: None,
@@ -175,6 +181,11 @@ impl PendingRequests {
     pub(crate) fn by_unique(&self, unique: u64) -> Option<usize> {
         let found = self.requests.iter().find(|(_, pending)| pending.unique == unique);
         found.map(|(index, _)| index)
+    }
+
+    /// The number of requests that wait for the groups of their process.
+    pub(crate) fn groups_wait_count(&self) -> usize {
+        self.requests.iter().filter(|(_, pending)| pending.wait == Wait::Groups).count()
     }
 
     /// The number of requests that wait for a lock.

@@ -92,6 +92,13 @@ pub enum Action {
         /// Returned with the outcome.
         ticket: Ticket,
     },
+    /// The answer to an [`crate::Event::Asked`].
+    Answer {
+        /// Of the question.
+        ticket: Ticket,
+        /// Its bytes.
+        answer: Span,
+    },
     /// Client: read the secret file again. Answered by `Secrets`.
     ReadSecrets,
     /// Take a turn at this time at the latest, even without events. Holds until that turn.

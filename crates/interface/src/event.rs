@@ -231,6 +231,14 @@ pub enum Event {
         /// What was used.
         usage: Usage,
     },
+    /// A question of another thread of this process, from a control socket: answered by
+    /// [`crate::Action::Answer`], once.
+    Asked {
+        /// For the answer.
+        ticket: Ticket,
+        /// The question's bytes.
+        question: Span,
+    },
     /// The secrets that are valid (server) or held (client) from here on. `None`: the outcome of
     /// [`crate::Action::ReadSecrets`] where there is no secret file.
     Secrets(Option<Secrets>),

@@ -8,12 +8,11 @@
 mod accounts;
 mod delays;
 mod snapshot;
-mod tally;
 
 #[cfg(test)]
 pub(crate) use accounts::CLIENT_COUNT_MAX;
 pub(crate) use accounts::{Accounts, Name};
-pub(crate) use tally::Tally;
+pub(crate) use wire::counters::Tally;
 
 use crate::Lane;
 use crate::request_header::{RequestHeader, Times};
@@ -21,18 +20,7 @@ use alloc::boxed::Box;
 use interface::{ConnId, Mono, Span};
 use wire::Op;
 use wire::Status;
-use wire::counters::{Histogram, StatusClass};
-
-/// One more than the highest number of an operation.
-const OP_COUNT: usize = {
-    let (mut highest, mut index) = (0, 0);
-    while index < Op::ALL.len() {
-        let number = Op::ALL[index].number();
-        highest = if number > highest { number } else { highest };
-        index += 1;
-    }
-    highest as usize + 1
-};
+use wire::counters::{Histogram, OP_COUNT, StatusClass};
 
 /// The times of requests that took longer than a turn, by phase.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

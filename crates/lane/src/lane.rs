@@ -342,7 +342,10 @@ impl Core for Lane {
             Event::Stop if self.stage == Stage::Serving => self.stage = Stage::Stopping,
             Event::Stop => {}
             // Events of clients and mounts.
-            Event::Peer(PeerEvent::Message { .. }) | Event::Secrets(None) | Event::Kernel(_) => {}
+            Event::Peer(PeerEvent::Message { .. })
+            | Event::Secrets(None)
+            | Event::Kernel(_)
+            | Event::Asked { .. } => {}
         }
     }
 

@@ -15,6 +15,7 @@ mod bench_versus;
 mod cert;
 mod check;
 mod config;
+mod control;
 mod doctor;
 mod down;
 mod driver;

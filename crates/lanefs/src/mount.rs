@@ -12,6 +12,7 @@ mod remount;
 pub(crate) use by_type::{is_by_type, run as run_by_type};
 
 use crate::args::{self, Leases, Pin};
+use crate::control::ControlSocket;
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, ProcessEvent, count_text};
 use crate::login::Login;
@@ -23,7 +24,7 @@ use anyhow::{Context as _, Result, bail};
 use client::{Cache, CacheSize, Client};
 use library::{Certificates, ConnectOptions, Identity, Sealing, Volume};
 use options::Options;
-use ring::{DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Stopper};
+use ring::{DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Stopper, Waker};
 use rustix::mount::MountFlags;
 use std::io;
 use std::net::SocketAddr;
@@ -218,7 +219,7 @@ fn serve(
     events: &Receiver<ProcessEvent>,
     args: &args::Mount,
 ) -> Result<()> {
-    let stoppers = start(plan, (device, mount.device_number()), sender)?;
+    let (stoppers, wakers) = start(plan, (device, mount.device_number()), sender)?;
     let mut running_count = stoppers.len();
     if lanes::wait_until_ready(events, running_count)? {
         bail!("asked to end before all lanes were ready");
@@ -248,6 +249,13 @@ fn serve(
         log: log.map(running::text_of),
         ..Entry::of(Kind::Mount, args.parent_pid)
     });
+    let _control = match ControlSocket::begin(wakers) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            warn!("`lanefs stats` will not reach this mount: {error:#}");
+            None
+        }
+    };
     let dir = plan.dir.display();
     out::print_line(&format!("mounted {dir} over {how}, driver {driver}, {lanes}"));
     notify::ready(&format!("{} on {dir} over {how}, {lanes}", plan.server));
@@ -272,7 +280,7 @@ fn start(
     plan: &Plan,
     (device, device_number): (OwnedFd, Option<&str>),
     sender: &Sender<ProcessEvent>,
-) -> Result<Vec<Stopper>> {
+) -> Result<(Vec<Stopper>, Vec<Waker>)> {
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let depth = KernelChannel::QUEUE_DEPTH;
     let mut channels = KernelChannel::share(device, plan.transport, &plan.cores, depth)?;
@@ -282,6 +290,7 @@ fn start(
     let lane_count = u16::try_from(plan.cores.len())?;
     let mailboxes = Mesh::mailboxes(lane_count)?;
     let stoppers = mailboxes.iter().map(ring::Mailbox::stopper).collect();
+    let wakers = mailboxes.iter().map(ring::Mailbox::waker).collect();
     let client = plan.client;
     let over_io_uring = plan.transport == ring::Transport::Uring;
     let leases = plan.options.leases == Leases::On;
@@ -340,7 +349,7 @@ fn start(
         };
         lanes::start(format!("lane {lane}"), core, sender.clone(), make, |_, _| {})?;
     }
-    Ok(stoppers)
+    Ok((stoppers, wakers))
 }
 
 /// The cache of all lanes of a mount.

@@ -194,6 +194,22 @@ fn write(folder: &Path, entry: &Entry) -> Result<(PathBuf, File)> {
     Ok((path, file))
 }
 
+/// Where the control socket of this process lies.
+pub(crate) fn own_socket() -> Result<PathBuf> {
+    Ok(folder()?.join(format!("{}.sock", std::process::id())))
+}
+
+/// The control socket of a process that was found, if it has one.
+pub(crate) fn socket_of(pid: u32) -> Result<Option<PathBuf>> {
+    let found = all()?.into_iter().find(|found| found.entry.pid == pid);
+    let path = found.map(|found| socket_beside(&found.path));
+    Ok(path.filter(|path| path.exists()))
+}
+
+fn socket_beside(path: &Path) -> PathBuf {
+    path.with_extension("sock")
+}
+
 /// A process that was found.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -278,6 +294,7 @@ fn read(path: &Path) -> Option<Entry> {
         }
         // Without the right to remove it, it stays for its owner.
         let _stays = std::fs::remove_file(path);
+        let _absent = std::fs::remove_file(socket_beside(path));
         return None;
     }
     let mut text = String::new();
@@ -322,8 +339,10 @@ mod tests {
         drop(next);
         let dead = look(&path).unwrap();
         assert!(dead.is_dead && dead.entry == changed && path.exists(), "looking removes nothing");
+        let socket = socket_beside(&path);
+        File::create(&socket).unwrap();
         assert!(in_folder(folder.path()).is_empty());
-        assert!(!path.exists(), "it was taken away");
+        assert!(!path.exists() && !socket.exists(), "they were taken away");
     }
 
     #[test]

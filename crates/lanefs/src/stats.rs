@@ -1,5 +1,6 @@
-//! `lanefs stats`: what a server does, for whom, and how long it takes. The server's counters
-//! ([`library::Snapshot`]) are asked for once, or at each interval, and written as text, JSON or CSV.
+//! `lanefs stats`: what a server or a mount does, for whom, and how long it takes. Counters ([`library::Snapshot`])
+//! are asked for once, or at each interval, and written as text, JSON or CSV. A server is asked over the
+//! network, a mount over its control socket.
 
 mod csv;
 pub(crate) mod json;
@@ -7,30 +8,87 @@ mod text;
 
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Found, Kind};
-use crate::{address, args, export, out, status};
-use anyhow::Result;
+use crate::{address, args, control, export, out, status};
+use anyhow::{Context as _, Result, bail};
+use fuse::control::Question;
 use library::counters::{By, Row};
 use library::{Snapshot, Volume};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Stats) -> Result<()> {
-    let server = server_of(args.target.as_deref())?;
-    let (mut volume, _) = export::connect(&args::Server { server, login: args.login.clone() })?;
-    let Some(interval) = args.interval else {
-        let counted = Counted { lanes: volume.counters()?, elapsed: None };
+    let mut source = Source::of(args)?;
+    source.check(args.by.iter().map(|by| by.section()))?;
+    if let Some(interval) = args.interval {
+        each_interval(&mut source, args, interval)?;
+    } else {
+        let counted = Counted { lanes: source.counters()?, elapsed: None };
         show(args, &counted, true)?;
-        return Ok(volume.leave()?);
-    };
-    each_interval(&mut volume, args, interval)?;
-    Ok(volume.leave()?)
+    }
+    source.leave()
+}
+
+/// Who is asked.
+enum Source {
+    Server(Box<Volume>),
+    Mount(Box<Entry>),
+}
+
+impl Source {
+    fn of(args: &args::Stats) -> Result<Self> {
+        let target = args.target.as_deref();
+        if let Some(mount) = target.map(control::mount_at).transpose()?.flatten() {
+            return Ok(Self::Mount(Box::new(mount)));
+        }
+        let server = server_of(target)?;
+        let (volume, _) = export::connect(&args::Server { server, login: args.login.clone() })?;
+        Ok(Self::Server(Box::new(volume)))
+    }
+
+    /// By lane.
+    fn counters(&mut self) -> Result<Vec<Snapshot>> {
+        match self {
+            Self::Server(volume) => Ok(volume.counters()?),
+            Self::Mount(mount) => counters_of(mount),
+        }
+    }
+
+    /// An error where it does not count by one of these.
+    fn check(&self, mut wanted: impl Iterator<Item = By>) -> Result<()> {
+        let (name, known) = match self {
+            Self::Server(_) => {
+                ("a server", &[By::Op, By::Lane, By::Client, By::Export, By::Job][..])
+            }
+            Self::Mount(_) => ("a mount", &[By::Op, By::Lane, By::Exchange, By::Job][..]),
+        };
+        let Some(unknown) = wanted.find(|by| !known.contains(by)) else { return Ok(()) };
+        let names: Vec<&str> = known.iter().map(|by| by.name()).collect();
+        let line =
+            format!("{name} does not count by {}, but by {}", unknown.name(), names.join(", "));
+        bail!(Exit::usage(line))
+    }
+
+    fn leave(self) -> Result<()> {
+        match self {
+            Self::Server(volume) => Ok(volume.leave()?),
+            Self::Mount(_) => Ok(()),
+        }
+    }
+}
+
+/// The counters of a mount, by lane.
+pub(crate) fn counters_of(mount: &Entry) -> Result<Vec<Snapshot>> {
+    let answers = control::ask(mount, &Question::Counters.encode())?;
+    let read = |answer: &Vec<u8>| Snapshot::decode(answer).ok();
+    let lanes: Option<Vec<Snapshot>> = answers.iter().map(read).collect();
+    lanes.with_context(|| format!("the mount process {} has sent something else", mount.pid))
 }
 
 /// What was counted.
 struct Counted {
     /// By lane.
     lanes: Vec<Snapshot>,
-    /// In this time; `None`: since the server's start.
+    /// In this time; `None`: since the start.
     elapsed: Option<Duration>,
 }
 
@@ -53,14 +111,14 @@ pub(crate) fn rows(lanes: &[Snapshot], by: By) -> Vec<Row> {
     rows
 }
 
-fn each_interval(volume: &mut Volume, args: &args::Stats, interval: Duration) -> Result<()> {
-    let (mut before, mut asked_at) = (volume.counters()?, Instant::now());
+fn each_interval(source: &mut Source, args: &args::Stats, interval: Duration) -> Result<()> {
+    let (mut before, mut asked_at) = (source.counters()?, Instant::now());
     let begun_at = asked_at;
     for number in 0..args.count.unwrap_or(u64::MAX) {
         // From the beginning on, so that delays do not add up.
         let passed = interval.saturating_mul(u32::try_from(number + 1).unwrap_or(u32::MAX));
         std::thread::sleep((begun_at + passed).saturating_duration_since(Instant::now()));
-        let now = volume.counters()?;
+        let now = source.counters()?;
         let elapsed = asked_at.elapsed();
         asked_at = Instant::now();
         let since = |(lane, before): (&Snapshot, &Snapshot)| lane.since(before);
@@ -97,7 +155,7 @@ fn show(args: &args::Stats, counted: &Counted, is_first: bool) -> Result<()> {
     out::print_bytes(out.as_bytes())
 }
 
-/// The server that is meant: the address or store that was named, or what runs here for it.
+/// The server that is meant: the address or store that was named, or the one that runs here.
 pub(crate) fn server_of(target: Option<&str>) -> Result<String> {
     let all = running::all()?;
     let servers = all.iter().map(|found| &found.entry).filter(|entry| entry.kind == Kind::Serve);
@@ -120,11 +178,10 @@ pub(crate) fn server_of(target: Option<&str>) -> Result<String> {
     if let Some(address) = servers.filter(of_dir).find_map(listens) {
         return Ok(address);
     }
-    // A mount knows its server.
-    let mounts = all.iter().map(|found| &found.entry).filter(|entry| wanted.means(entry));
-    let mounted =
-        mounts.filter(|entry| entry.kind == Kind::Mount).find_map(|it| it.address.clone());
-    Ok(mounted.unwrap_or_else(|| target.to_owned()))
+    if control::is_path(target) {
+        return Err(status::nothing_runs(target).into());
+    }
+    Ok(target.to_owned())
 }
 
 fn nothing_named(why: &str) -> anyhow::Error {

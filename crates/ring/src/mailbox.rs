@@ -64,9 +64,18 @@ struct SecretsUpdate {
     taken: Option<Sender<Infallible>>,
 }
 
+/// A question of another thread to a lane, and where its answer goes.
+pub(crate) struct Question {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) answer: Sender<Vec<u8>>,
+}
+
+/// The most questions that a lane has not taken.
+const QUESTION_COUNT_MAX: usize = 64;
+
 /// Locks; a poisoned lock is used, because every critical section leaves the data consistent.
-fn lock(secrets: &Mutex<Option<SecretsUpdate>>) -> MutexGuard<'_, Option<SecretsUpdate>> {
-    secrets.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What other threads signal to a lane.
@@ -77,6 +86,8 @@ struct LaneSignals {
     notified: AtomicBool,
     /// The latest secrets that were set and not taken.
     secrets: Mutex<Option<SecretsUpdate>>,
+    /// Not taken yet.
+    questions: Mutex<Vec<Question>>,
     event: OwnedFd,
 }
 
@@ -138,6 +149,17 @@ impl Waker {
         self.wake();
     }
 
+    /// The lane's core gets [`interface::Event::Asked`] soon; its answer is sent to `answer`, which is
+    /// dropped without one when the lane ends or has too many questions.
+    pub fn ask(&self, bytes: Vec<u8>, answer: Sender<Vec<u8>>) {
+        let mut questions = lock(&self.signals[self.lane].questions);
+        if questions.len() < QUESTION_COUNT_MAX {
+            questions.push(Question { bytes, answer });
+        }
+        drop(questions);
+        self.wake();
+    }
+
     pub(crate) fn lane(&self) -> LaneId {
         LaneId(u16::try_from(self.lane).unwrap_or(u16::MAX))
     }
@@ -168,6 +190,7 @@ impl Mesh {
                 stop: AtomicBool::new(false),
                 notified: AtomicBool::new(false),
                 secrets: Mutex::new(None),
+                questions: Mutex::new(Vec::new()),
                 event,
             });
         }
@@ -345,6 +368,11 @@ impl Mailbox {
         let SecretsUpdate { secrets, taken } = lock(&self.signals[self.lane].secrets).take()?;
         drop(taken);
         Some(secrets)
+    }
+
+    /// The questions since the last call.
+    pub(crate) fn take_questions(&self) -> Vec<Question> {
+        std::mem::take(&mut *lock(&self.signals[self.lane].questions))
     }
 
     /// The eventfd of wakeups; 8 bytes are read from it.

@@ -8,6 +8,7 @@ mod inspect;
 mod last;
 mod messages;
 mod perform;
+mod questions;
 mod rows;
 mod secrets;
 
@@ -76,6 +77,7 @@ struct Parts {
     signals_wanted: Vec<(Ticket, u32)>,
     /// Buffers named by the core.
     named_buffers: NamedBuffers,
+    questions: questions::Questions,
     say: LogFn,
     recovered: Box<dyn FnMut()>,
     inspections: Option<InspectQueue>,
@@ -178,6 +180,7 @@ impl Ring {
             groups_wanted: Vec::new(),
             signals_wanted: Vec::new(),
             named_buffers: NamedBuffers::default(),
+            questions: questions::Questions::default(),
             say: config.say,
             recovered: config.recovered,
             inspections: config.inspections,
@@ -369,6 +372,7 @@ impl Parts {
                 kernel.read_notified(&mut self.io);
             }
             self.take_secrets();
+            self.take_questions();
         }
         if self.alarms.ring(self.io.now.mono) || self.life == LaneState::New {
             self.io.events.push(Event::Tick);

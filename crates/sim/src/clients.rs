@@ -303,6 +303,7 @@ impl Simulation {
             | Action::Recovered
             | Action::Object(_)
             | Action::Usage { .. }
+            | Action::Answer { .. }
             | Action::Kernel(_)
             | Action::Stopped => {
                 self.violates(format!("a client must not ask for this: {action:?}"));

@@ -224,7 +224,10 @@ impl Simulation {
             Action::Stopped => sim_lane.state.stopped = true,
             Action::Recovered => self.on_recovered(lane),
             Action::Point(point) => self.on_point(lane, point),
-            Action::ReadSecrets | Action::Kernel(_) | Action::Peer(PeerAction::Message { .. }) => {
+            Action::ReadSecrets
+            | Action::Answer { .. }
+            | Action::Kernel(_)
+            | Action::Peer(PeerAction::Message { .. }) => {
                 self.violates(format!("a server must not ask for this: {action:?}"));
             }
         }

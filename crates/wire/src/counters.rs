@@ -1,5 +1,5 @@
-//! Counters of a server lane at one moment: the reply of [`crate::Op::Counters`], and what a program
-//! shows of it.
+//! Counters of a lane of a server or of a mount at one moment: the reply of [`crate::Op::Counters`], or
+//! of a mount's control socket, and what a program shows of it.
 //!
 //! A [`Snapshot`] has sections, a section rows, a row labels and values. What is counted is declared
 //! in one table ([`metric`]): name, kind, unit, and how values of several lanes become one. A text, a
@@ -11,12 +11,14 @@
 mod codec;
 mod histogram;
 mod metric;
+mod tally;
 
 #[cfg(test)]
 mod tests;
 
 pub use histogram::Histogram;
 pub use metric::{Kind, Merge, Metric, MetricRow, StatusClass, Unit};
+pub use tally::{OP_COUNT, Tally};
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -42,6 +44,8 @@ pub enum By {
     Export = 4,
     /// A job: what clients say they are used for.
     Job = 5,
+    /// An operation of the protocol, at a client: its exchanges with servers.
+    Exchange = 6,
 }
 
 /// Rows of one kind.
@@ -107,7 +111,8 @@ pub struct Sample<'a> {
 
 impl By {
     /// All, in the order of a snapshot.
-    pub const ALL: [Self; 5] = [Self::Lane, Self::Op, Self::Client, Self::Export, Self::Job];
+    pub const ALL: [Self; 6] =
+        [Self::Lane, Self::Op, Self::Client, Self::Export, Self::Job, Self::Exchange];
 
     /// Its name.
     #[must_use]
@@ -118,6 +123,7 @@ impl By {
             Self::Client => "client",
             Self::Export => "export",
             Self::Job => "job",
+            Self::Exchange => "exchange",
         }
     }
 
@@ -186,6 +192,11 @@ impl Row {
             Ok(index) => self.values[index].1 = value,
             Err(index) => self.values.insert(index, (metric, value)),
         }
+    }
+
+    /// Sets several numbers.
+    pub fn set_numbers(&mut self, numbers: &[(Metric, u64)]) {
+        numbers.iter().for_each(|(metric, number)| self.set(*metric, Value::Number(*number)));
     }
 
     /// Adds the values of another row, by the metrics' [`Merge`].

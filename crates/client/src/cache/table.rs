@@ -6,7 +6,7 @@
 
 use alloc::boxed::Box;
 use core::array;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// The places of a hash.
 const WAY_COUNT: usize = 4;
@@ -21,6 +21,8 @@ struct Place<const N: usize> {
 #[derive(Debug)]
 pub(super) struct Table<const N: usize> {
     places: Box<[Place<N>]>,
+    /// Places with an entry.
+    used_count: AtomicUsize,
     /// The word that says how old an entry is.
     age_index: usize,
 }
@@ -32,7 +34,8 @@ impl<const N: usize> Table<N> {
             words: array::from_fn(|_| AtomicU64::new(0)),
         };
         let set_count = (count_max / WAY_COUNT).max(1);
-        Self { places: (0..set_count * WAY_COUNT).map(|_| place()).collect(), age_index }
+        let places = (0..set_count * WAY_COUNT).map(|_| place()).collect();
+        Self { places, used_count: AtomicUsize::new(0), age_index }
     }
 
     fn set(&self, hash: u64) -> &[Place<N>] {
@@ -69,8 +72,17 @@ impl<const N: usize> Table<N> {
         let Some(place) = self.set(hash).iter().min_by_key(age) else { return };
         place.write(|words| {
             let known = (words[0] != 0 && wanted(&words)).then_some(words);
-            change(known)
+            let changed = change(known);
+            if words[0] == 0 && changed.is_some() {
+                self.used_count.fetch_add(1, Ordering::Relaxed);
+            }
+            changed
         });
+    }
+
+    /// The number of entries.
+    pub(super) fn count(&self) -> usize {
+        self.used_count.load(Ordering::Relaxed)
     }
 
     /// All entries.
@@ -130,7 +142,7 @@ mod tests {
         assert_eq!(table.get(7, key(2)), Some([2, 9, 1]));
         table.put(7, key(5), [5, 5, 0]);
         assert_eq!(table.get(7, key(1)), None);
-        assert_eq!(table.all().count(), 4);
+        assert_eq!((table.all().count(), table.count()), (4, 4));
     }
 
     #[test]

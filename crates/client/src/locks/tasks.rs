@@ -3,6 +3,7 @@
 use super::keeper::unlock;
 use super::{Entry, LockAction, LockKey, Requester, Task};
 use crate::client::Client;
+use crate::counts::WaitCause;
 use crate::plan::{Body, Plan};
 use crate::plan::{NewRequest, Target};
 use alloc::vec::Vec;
@@ -81,6 +82,7 @@ impl Client {
         task.lock.place = place;
         let cancels = task.interrupted || task.requester == Requester::Abandoned;
         entry.suspended.push(task);
+        self.counts.count_wait(WaitCause::FileLock);
         if cancels {
             let cancel = Task { action: LockAction::Cancel, requester: Requester::Keeper, ..task };
             entry.tasks.push_front(cancel);

@@ -55,6 +55,8 @@ pub(super) struct Harness {
     pub(super) replies_before: Vec<usize>,
     /// Attributes of further inodes that the next reply with leases has.
     pub(super) further: Vec<wire::Attr>,
+    /// Answers to questions.
+    pub(super) answers: Vec<Vec<u8>>,
 }
 
 impl Deref for Harness {
@@ -161,6 +163,7 @@ impl Harness {
             notifies: VecDeque::new(),
             replies_before: Vec::new(),
             further: Vec::new(),
+            answers: Vec::new(),
         }
     }
 
@@ -394,6 +397,11 @@ impl Harness {
                 self.notifies.push_back((ticket, dropped));
             }
             Action::Log { level, line } => self.logged.push((level, arena.get(line).to_vec())),
+            Action::Usage { ticket } => {
+                let usage = interface::Usage::default();
+                self.server.state.deliver(Event::Usage { ticket, usage });
+            }
+            Action::Answer { answer, .. } => self.answers.push(arena.get(answer).to_vec()),
             Action::Stopped => self.stopped_count += 1,
             other => panic!("a mount does not use {other:?}"),
         }

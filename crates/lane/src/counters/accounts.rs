@@ -5,14 +5,13 @@
 //! idle for the longest time, which is added to the others; while all are in use, the new one is
 //! itself counted among the others.
 
-use super::tally::Tally;
 use crate::connections::{Open, Used};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::ClientUuid;
-use wire::counters::{By, Label, OTHERS};
+use wire::counters::{By, Label, OTHERS, Tally};
 
 /// Most clients with accounts of their own.
 pub(crate) const CLIENT_COUNT_MAX: usize = 256;

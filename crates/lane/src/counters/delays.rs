@@ -1,7 +1,6 @@
 //! Which clients delay others now: by leases that they do not give back, and by locks that they hold.
 
 use super::accounts::Accounts;
-use super::snapshot::set_all;
 use crate::Lane;
 use alloc::collections::BTreeMap;
 use interface::Mono;
@@ -42,15 +41,12 @@ impl Delay {
     /// Adds it to a row.
     pub(super) fn set(&self, row: &mut Row) {
         let Self { recall_count, recall_age_us, lock_wait_count, lock_wait_age_us } = *self;
-        set_all(
-            row,
-            &[
-                (Metric::RecallsUnanswered, recall_count),
-                (Metric::RecallAge, recall_age_us),
-                (Metric::WaitingFileLock, lock_wait_count),
-                (Metric::FileLockAge, lock_wait_age_us),
-            ],
-        );
+        row.set_numbers(&[
+            (Metric::RecallsUnanswered, recall_count),
+            (Metric::RecallAge, recall_age_us),
+            (Metric::WaitingFileLock, lock_wait_count),
+            (Metric::FileLockAge, lock_wait_age_us),
+        ]);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::{OpCounts, Tally};
 use crate::Lane;
-use alloc::string::{String, ToString as _};
+use alloc::string::ToString as _;
 use alloc::vec::Vec;
 use interface::{LaneTime, Usage};
-use wire::counters::{By, Label, Metric, Row, Snapshot, StatusClass, Value};
+use wire::counters::{By, Label, Metric, Row, Snapshot, Value};
 use wire::{Op, Stats};
 
 impl Lane {
@@ -21,7 +21,7 @@ impl Lane {
         snapshot.section_mut(By::Lane).rows.push(lane_row);
         snapshot.section_mut(By::Op).rows = self.op_rows();
         for (by, tallies) in self.accounts.rows(self.connections.used()) {
-            let row = |(labels, tally)| tally_row(labels, &tally);
+            let row = |(labels, tally): (_, Tally)| tally.row(labels);
             snapshot.section_mut(by).rows = tallies.into_iter().map(row).collect();
         }
         delays.set_clients(&self.accounts, &mut snapshot.section_mut(By::Client).rows);
@@ -30,15 +30,12 @@ impl Lane {
 
     fn set_times(&self, row: &mut Row, lane_time: &LaneTime) {
         let LaneTime { now, cpu_ns, backlog_ns, up_ms } = *lane_time;
-        set_all(
-            row,
-            &[
-                (Metric::FlushAge, self.commit.flush_age_us(now)),
-                (Metric::LaneCpuTime, cpu_ns),
-                (Metric::BacklogTime, backlog_ns),
-                (Metric::UpTime, up_ms),
-            ],
-        );
+        row.set_numbers(&[
+            (Metric::FlushAge, self.commit.flush_age_us(now)),
+            (Metric::LaneCpuTime, cpu_ns),
+            (Metric::BacklogTime, backlog_ns),
+            (Metric::UpTime, up_ms),
+        ]);
     }
 
     fn op_rows(&self) -> Vec<Row> {
@@ -55,56 +52,31 @@ impl Lane {
             sum
         });
         let labels = [(Label::Lane, self.config.lane.0.to_string())];
-        let mut row = tally_row(labels.into(), &all);
-        set_all(&mut row, &of_stats(&self.counters(usage)));
-        set_all(&mut row, &self.waiters.counts());
+        let mut row = all.row(labels.into());
+        row.set_numbers(&of_stats(&self.counters(usage)));
+        row.set_numbers(&self.waiters.counts());
         let resident_bytes = u64::from(usage.resident_kib) * 1024;
-        set_all(
-            &mut row,
-            &[
-                (Metric::LogFreeBytes, self.commit.space_bytes()),
-                (Metric::LogOpenBytes, self.commit.open_bytes()),
-                (Metric::LogFailed, self.commit.has_failed().into()),
-                (Metric::Recovering, (!self.recovery.is_over()).into()),
-                (Metric::ResidentBytes, resident_bytes),
-                (Metric::Sessions, u64::try_from(self.sessions.count()).unwrap_or(u64::MAX)),
-            ],
-        );
+        row.set_numbers(&[
+            (Metric::LogFreeBytes, self.commit.space_bytes()),
+            (Metric::LogOpenBytes, self.commit.open_bytes()),
+            (Metric::LogFailed, self.commit.has_failed().into()),
+            (Metric::Recovering, (!self.recovery.is_over()).into()),
+            (Metric::ResidentBytes, resident_bytes),
+            (Metric::Sessions, u64::try_from(self.sessions.count()).unwrap_or(u64::MAX)),
+        ]);
         let flush_times = self.commit.flush_times().clone();
         row.set(Metric::FlushTime, Value::Histogram(flush_times));
         // Of each shard or of none.
         if let Some(names_bytes) = self.metas.iter().map(meta::Shard::resident_bytes).sum() {
-            set_all(&mut row, &[(Metric::NamesBytes, names_bytes)]);
+            row.set_numbers(&[(Metric::NamesBytes, names_bytes)]);
         }
         row
     }
 }
 
-pub(super) fn set_all(row: &mut Row, numbers: &[(Metric, u64)]) {
-    numbers.iter().for_each(|(metric, number)| row.set(*metric, Value::Number(*number)));
-}
-
-fn tally_row(labels: Vec<(Label, String)>, tally: &Tally) -> Row {
-    let Tally { request_count, error_counts, in_bytes, out_bytes, time_us } = *tally;
-    let mut row = Row { labels, values: Vec::new() };
-    set_all(
-        &mut row,
-        &[
-            (Metric::Requests, request_count),
-            (Metric::InBytes, in_bytes),
-            (Metric::OutBytes, out_bytes),
-            (Metric::RequestTime, time_us),
-        ],
-    );
-    for class in StatusClass::ALL {
-        row.set(class.metric(), Value::Number(error_counts[class as usize]));
-    }
-    row
-}
-
 fn op_row(op: Op, counts: &OpCounts) -> Row {
     let OpCounts { tally, instant_count, phases } = counts;
-    let mut row = tally_row([(Label::Op, op.row().name.to_string())].into(), tally);
+    let mut row = tally.row([(Label::Op, op.row().name.to_string())].into());
     let phases = phases.as_deref().cloned().unwrap_or_default();
     let named = [
         (Metric::QueueTime, phases.queue),

@@ -13,8 +13,11 @@ use std::time::Duration;
   lanefs stats                             of the server that runs on this machine
   lanefs stats host --by client,job        who loads it
   lanefs stats host --interval 1s          rates, each second, until Ctrl-C
+  lanefs stats ./mnt --by op,exchange      of a mount of this machine: requests of the kernel, and of the server
   lanefs stats host --json --by op,lane    for programs
   lanefs stats ./mnt --interval 1min --csv >> load.csv
+
+A mount is asked itself, by its user or root; its server, by the server's address.
 
 Times are those of a lane's turns: a request that was executed and answered within the turn in which it
 arrived took 0 in each phase.
@@ -23,15 +26,14 @@ arrived took 0 in each phase.
 
 {EXIT_CODES}"))]
 pub(crate) struct Stats {
-    /// HOST or HOST:PORT, or the directory of a store or a mount of this machine [default: the server that
-    /// the calling user runs on this machine]
+    /// HOST or HOST:PORT of a server or the directory of its store, or the directory of a mount of this
+    /// machine [default: the server that the calling user runs on this machine]
     #[arg(value_name = "SERVER|DIR")]
     pub(crate) target: Option<String>,
     /// What the rows are about
     #[arg(long, value_name = "WHAT,...", value_enum, value_delimiter = ',', default_value = "op")]
     pub(crate) by: Vec<By>,
-    /// Show what happened in each interval of this length, until Ctrl-C [default: once, since the
-    /// server's start]
+    /// Show what happened in each interval of this length, until Ctrl-C [default: once, since the start]
     #[arg(long, value_name = "TIME", value_parser = units::time_in(INTERVAL_MIN..=INTERVAL_MAX))]
     pub(crate) interval: Option<Duration>,
     /// End after so many intervals
@@ -54,14 +56,16 @@ const INTERVAL_MAX: Duration = Duration::from_hours(24);
 /// What rows are about.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
-    /// Operations
+    /// Operations: of a mount, those of the kernel
     Op,
-    /// Lanes of the server, and all together
+    /// Lanes, and all together
     Lane,
-    /// Clients
+    /// Of a server: clients
     Client,
-    /// Exports
+    /// Of a server: exports
     Export,
+    /// Of a mount: operations of its server that it asked for
+    Exchange,
     /// Jobs: what clients say they are used for (`lanefs mount --job`)
     Job,
 }
@@ -74,6 +78,7 @@ impl By {
             Self::Lane => counters::By::Lane,
             Self::Client => counters::By::Client,
             Self::Export => counters::By::Export,
+            Self::Exchange => counters::By::Exchange,
             Self::Job => counters::By::Job,
         }
     }

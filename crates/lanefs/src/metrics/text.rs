@@ -77,6 +77,7 @@ fn name_of(by: By, row: &MetricRow) -> String {
         By::Client => "client_",
         By::Export => "export_",
         By::Job => "job_",
+        By::Exchange => "exchange_",
     };
     let unit = match row.unit {
         Unit::Count | Unit::Bytes => None,

@@ -5,12 +5,21 @@ use library::counters::{By, Kind, Label, Metric, Row, StatusClass, Unit, Value};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// The phases of an operation, as they are headed.
-const PHASES: [(&str, Metric); 3] = [
+/// Columns of times: how they are headed, and what is in them.
+type Times = &'static [(&'static str, Metric)];
+
+/// The phases of an operation of a server.
+const PHASES: Times = &[
     ("QUEUE", Metric::QueueTime),
     ("EXECUTION", Metric::ExecutionTime),
     ("COMMIT", Metric::CommitTime),
 ];
+
+/// Of an operation of the kernel at a mount.
+const REPLY: Times = &[("TIME", Metric::ReplyTime)];
+
+/// Of an operation that a mount asks its server for.
+const EXCHANGE: Times = &[("TIME", Metric::ExchangeTime)];
 
 /// Writes a section. With `elapsed` its counters are rates.
 pub(super) fn put(out: &mut String, by: By, rows: &[Row], elapsed: Option<Duration>) {
@@ -22,19 +31,31 @@ pub(super) fn put(out: &mut String, by: By, rows: &[Row], elapsed: Option<Durati
 fn requests(by: By, rows: &[Row], elapsed: Option<Duration>) -> Vec<Vec<String>> {
     let labels: &[Label] = match by {
         By::Lane => &[Label::Lane],
-        By::Op => &[Label::Op],
+        By::Op | By::Exchange => &[Label::Op],
         By::Client => &[Label::Client, Label::Host, Label::Export, Label::Job],
         By::Export => &[Label::Export],
         By::Job => &[Label::Job],
     };
     let counted = if elapsed.is_some() { "REQUESTS/S" } else { "REQUESTS" };
-    let (received, sent) =
-        if elapsed.is_some() { ("RECEIVED/S", "SENT/S") } else { ("RECEIVED", "SENT") };
+    let per_s = if elapsed.is_some() { "/S" } else { "" };
+    // A client sends the requests.
+    let directions = if by == By::Exchange { ["SENT", "RECEIVED"] } else { ["RECEIVED", "SENT"] };
     let mut head: Vec<String> = labels.iter().map(|label| label.name().to_uppercase()).collect();
-    head.extend([counted, "ERRORS", received, sent].map(str::to_owned));
-    if by == By::Op {
-        head.extend(PHASES.map(|(name, _)| format!("{name} p50/p99")));
-    } else {
+    head.extend([counted, "ERRORS"].map(str::to_owned));
+    head.extend(directions.map(|direction| format!("{direction}{per_s}")));
+    let has = |metric| rows.iter().any(|row| row.value(metric).is_some());
+    let is_alone = by == By::Op && has(Metric::AnsweredAlone);
+    if is_alone {
+        head.push("ALONE".to_owned());
+    }
+    let times = match by {
+        By::Op if is_alone => REPLY,
+        By::Op => PHASES,
+        By::Exchange => EXCHANGE,
+        By::Lane | By::Client | By::Export | By::Job => &[],
+    };
+    head.extend(times.iter().map(|(name, _)| format!("{name} p50/p99")));
+    if times.len() < PHASES.len() {
         head.push("MEAN TIME".to_owned());
     }
     let line = |row: &Row| {
@@ -44,9 +65,11 @@ fn requests(by: By, rows: &[Row], elapsed: Option<Duration>) -> Vec<Vec<String>>
             labels.iter().map(|label| name(row.label(*label).unwrap_or("-"))).collect();
         line.extend([number(Metric::Requests), errors(row)]);
         line.extend([bytes(Metric::InBytes), bytes(Metric::OutBytes)]);
-        if by == By::Op {
-            line.extend(PHASES.map(|(_, metric)| quantiles(row, metric)));
-        } else {
+        if is_alone {
+            line.push(share(row));
+        }
+        line.extend(times.iter().map(|(_, metric)| quantiles(row, *metric)));
+        if times.len() < PHASES.len() {
             line.push(mean(row));
         }
         line
@@ -126,6 +149,13 @@ fn quantiles(row: &Row, metric: Metric) -> String {
     let Some(Value::Histogram(times)) = row.value(metric) else { return "-".to_owned() };
     let quantile = |part| times.quantile_us(part, 100).map_or_else(|| "-".to_owned(), time);
     format!("{}/{}", quantile(50), quantile(99))
+}
+
+/// The share of requests that waited for no exchange.
+fn share(row: &Row) -> String {
+    let (alone, all) = (row.number(Metric::AnsweredAlone), row.number(Metric::Requests));
+    let share = alone.zip(all).and_then(|(alone, all)| alone.saturating_mul(100).checked_div(all));
+    share.map_or_else(|| "-".to_owned(), |share| format!("{share}%"))
 }
 
 fn mean(row: &Row) -> String {

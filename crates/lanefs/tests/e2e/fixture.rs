@@ -190,6 +190,11 @@ impl Fixture {
         self
     }
 
+    /// Where this test's processes say what they are.
+    pub(crate) fn running_dir(&self) -> &Path {
+        self.running.path()
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -53,6 +53,7 @@ mod monitoring;
 mod mount_by_type;
 mod mount_namespace;
 mod mount_options;
+mod mount_stats;
 mod names;
 mod networks;
 mod null;

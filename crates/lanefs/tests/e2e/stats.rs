@@ -235,7 +235,7 @@ fn stats_are_shown_as_tables_csv_and_rates() {
     for count in 0..20 {
         fs::write(mount.dir.join(format!("{count}")), "contents").unwrap();
     }
-    // Where nothing is named it is the one that runs here; and a mount names its server.
+    // Where nothing is named it is the one that runs here; a mount is asked itself.
     let store = fixture.path("store");
     let dir = mount.dir.to_str().unwrap().to_owned();
     for target in [None, Some(server.address.as_str()), store.to_str(), Some(dir.as_str())] {

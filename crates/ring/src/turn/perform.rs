@@ -37,6 +37,7 @@ impl Parts {
             Action::Point(point) => drop(self.io.inject(FaultPoint::Place(point))),
             Action::Recovered => (self.recovered)(),
             Action::ReadSecrets => self.read_secrets(),
+            Action::Answer { ticket, answer } => self.answer(ticket, answer),
             Action::Usage { ticket } => self.report_usage(ticket),
             Action::WakeAt { at } => self.alarms.add(at),
             Action::Log { level, line } => self.log_line(level, line),

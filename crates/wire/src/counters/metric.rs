@@ -288,6 +288,93 @@ metrics! {
         "Replays with a token that this store never signed";
     RecoveryTime = 168, "recovery_ms", Gauge, Milliseconds, Max, "Duration of the recovery";
     Recovering = 169, "recovering", Gauge, Count, Sum, "Lanes whose recovery goes on";
+    // Of mounts: requests of the kernel.
+    ReplyTime = 192, "reply_us", Histogram, Microseconds, Sum,
+        "From taking requests of the kernel to their replies";
+    AnsweredAlone = 193, "answered_alone", Counter, Count, Sum,
+        "Requests of the kernel that waited for no exchange with the server";
+    Unanswered = 194, "unanswered", Gauge, Count, Sum, "Requests of the kernel without a reply yet";
+    // Of clients: exchanges with the server.
+    ExchangeTime = 200, "exchange_us", Histogram, Microseconds, Sum,
+        "From sending requests to the server to their replies";
+    Exchanges = 201, "exchanges", Counter, Count, Sum,
+        "Requests sent to the server, those sent again included";
+    Resends = 202, "resends", Counter, Count, Sum,
+        "Requests sent again after a connection was lost";
+    Replayed = 203, "replayed", Counter, Count, Sum,
+        "Changes replayed after the server had started again";
+    Handshakes = 204, "handshakes", Counter, Count, Sum, "Connections made to the server";
+    ChangesLost = 205, "changes_lost", Counter, Count, Sum, "Answered changes that were lost";
+    Evictions = 206, "evictions", Counter, Count, Sum, "Evictions of this client by the server";
+    ReplayBytes = 207, "replay_bytes", Gauge, Bytes, Sum,
+        "Answered changes kept for a replay, because the server may still lose them";
+    // Of clients: waits before a request is sent, by cause.
+    WaitsConnection = 212, "waits" {"cause" = "connection"}, Counter, Count, Sum,
+        "Requests that waited for a connection to the server, or were sent again over a new one";
+    WaitsReopens = 213, "waits" {"cause" = "reopens"}, Counter, Count, Sum,
+        "Requests that waited until open files and replays were restored at the server";
+    WaitsRecall = 214, "waits" {"cause" = "recall"}, Counter, Count, Sum,
+        "Requests that waited until caches were dropped whose leases were lost";
+    WaitsCredits = 215, "waits" {"cause" = "credits"}, Counter, Count, Sum,
+        "Requests that waited because as many were in flight as the server allows";
+    WaitsSlot = 216, "waits" {"cause" = "slot"}, Counter, Count, Sum,
+        "Changes that waited for a slot of their session";
+    WaitsReplaySpace = 217, "waits" {"cause" = "replay_space"}, Counter, Count, Sum,
+        "Changes that waited for earlier ones to be durable, as too many were kept for a replay";
+    WaitsRetry = 218, "waits" {"cause" = "retry"}, Counter, Count, Sum,
+        "Requests that the server wanted later";
+    WaitsLayout = 219, "waits" {"cause" = "layout"}, Counter, Count, Sum,
+        "Requests that waited for the layout of their file";
+    WaitsFileLock = 220, "waits" {"cause" = "file_lock"}, Counter, Count, Sum,
+        "Requests that waited for a lock of another process";
+    WaitsGroups = 221, "waits" {"cause" = "groups"}, Counter, Count, Sum,
+        "Requests that waited for the groups of their process";
+    WaitingConnection = 228, "waiting" {"cause" = "connection"}, Gauge, Count, Sum,
+        "Requests that wait for a connection to the server";
+    WaitingReopens = 229, "waiting" {"cause" = "reopens"}, Gauge, Count, Sum,
+        "Requests that wait until open files and replays are restored at the server";
+    WaitingRecall = 230, "waiting" {"cause" = "recall"}, Gauge, Count, Sum,
+        "Requests that wait until caches are dropped whose leases were lost";
+    WaitingCredits = 231, "waiting" {"cause" = "credits"}, Gauge, Count, Sum,
+        "Requests that wait because as many are in flight as the server allows";
+    WaitingSlot = 232, "waiting" {"cause" = "slot"}, Gauge, Count, Sum,
+        "Changes that wait for a slot of their session";
+    WaitingReplaySpace = 233, "waiting" {"cause" = "replay_space"}, Gauge, Count, Sum,
+        "Changes that wait for earlier ones to be durable, as too many are kept for a replay";
+    WaitingRetry = 234, "waiting" {"cause" = "retry"}, Gauge, Count, Sum,
+        "Requests that the server wants later";
+    WaitingLayout = 235, "waiting" {"cause" = "layout"}, Gauge, Count, Sum,
+        "Requests that wait for the layout of their file";
+    WaitingGroups = 237, "waiting" {"cause" = "groups"}, Gauge, Count, Sum,
+        "Requests that wait for the groups of their process";
+    WaitingReply = 238, "waiting" {"cause" = "reply"}, Gauge, Count, Sum,
+        "Requests that wait for the reply of the server";
+    // Of mounts: caches and leases.
+    CachedNames = 244, "cached_names", Gauge, Count, Same,
+        "Names in the cache of the mount, also those whose leases have ended";
+    CachedAttributes = 245, "cached_attributes", Gauge, Count, Same,
+        "Inodes with attributes in the cache of the mount, also those whose leases have ended";
+    CachedDirectories = 246, "cached_directories", Gauge, Count, Same,
+        "Directories in the cache of the mount, also those whose leases have ended";
+    OpenFiles = 247, "open_files", Gauge, Count, Sum, "Handles that the server has open";
+    KeptFiles = 248, "kept_files", Gauge, Count, Sum,
+        "Files that are opened again without an exchange, under leases";
+    PagedFiles = 249, "paged_files", Gauge, Count, Sum,
+        "Files of which the kernel may have pages, under leases";
+    Recalls = 252, "recalls", Counter, Count, Sum, "Recalls received";
+    RecalledAttributes = 253, "recalled" {"kind" = "attributes"}, Counter, Count, Sum,
+        "Leases of attributes recalled";
+    RecalledNames = 254, "recalled" {"kind" = "names"}, Counter, Count, Sum,
+        "Leases of names recalled";
+    RecalledContents = 255, "recalled" {"kind" = "contents"}, Counter, Count, Sum,
+        "Leases of contents and pages recalled";
+    RecalledAll = 256, "recalled" {"kind" = "all"}, Counter, Count, Sum,
+        "Recalls of all leases at once";
+    RecallTime = 257, "recall_time_us", Counter, Microseconds, Sum,
+        "Time from recalls to their acknowledgements";
+    RecallsOpen = 258, "recalls_open", Gauge, Count, Sum, "Recalls not acknowledged yet";
+    TermsEnded = 259, "terms_ended", Counter, Count, Sum,
+        "Times that all leases of a lane ended: a connection was lost, or they were not renewed";
 }
 
 /// A class of errors: what a person would do about them.
