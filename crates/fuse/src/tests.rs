@@ -10,6 +10,7 @@ extern crate std;
 
 mod answers;
 mod contents;
+mod counts;
 mod harness;
 mod header;
 mod known;

@@ -74,7 +74,8 @@ const fn span_of(event: &mut Event) -> Option<&mut Span> {
         | Event::Kernel(
             KernelEvent::Request { request: span, .. }
             | KernelEvent::CallerGroups { groups: Some(span), .. },
-        ) => Some(span),
+        )
+        | Event::Asked { question: span, .. } => Some(span),
         _ => None,
     }
 }

@@ -24,6 +24,8 @@ mod inspect;
 mod lists;
 #[path = "mesh.rs"]
 mod mesh;
+#[path = "questions.rs"]
+mod questions;
 #[path = "relay.rs"]
 mod relay;
 #[path = "sealed.rs"]
