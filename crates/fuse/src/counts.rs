@@ -17,7 +17,7 @@ use interface::{Mono, Span, Ticket, Turn, Usage};
 use wire::Status;
 use wire::counters::{By, Histogram, Label, Metric, Row, Snapshot, StatusClass, Tally, Value};
 
-/// The most bytes of `fuse_out_header`.
+/// The bytes of `fuse_out_header`.
 const OUT_HEADER_BYTES: u64 = 16;
 
 /// The requests of one op code.
@@ -119,7 +119,7 @@ impl OpCounts {
     }
 }
 
-/// The kernel's name of an op code in lower case.
+/// What an op code is called.
 fn name_of(opcode: Option<Opcode>) -> &'static str {
     opcode.map_or("unknown", Opcode::name)
 }

@@ -41,6 +41,9 @@ fn requests(by: By, rows: &[Row], elapsed: Option<Duration>) -> Vec<Vec<String>>
     // A client sends the requests.
     let directions = if by == By::Exchange { ["SENT", "RECEIVED"] } else { ["RECEIVED", "SENT"] };
     let mut head: Vec<String> = labels.iter().map(|label| label.name().to_uppercase()).collect();
+    if by == By::Exchange {
+        head = vec![by.name().to_uppercase()];
+    }
     head.extend([counted, "ERRORS"].map(str::to_owned));
     head.extend(directions.map(|direction| format!("{direction}{per_s}")));
     let has = |metric| rows.iter().any(|row| row.value(metric).is_some());
@@ -248,6 +251,32 @@ read      3000  5 (denied)       94K  4.0M       0us/20ms                  -    
         put(&mut out, By::Op, &[read], Some(Duration::from_millis(1500)));
         assert!(out.contains("REQUESTS/S"), "{out}");
         assert!(out.lines().nth(1).unwrap().contains("read        2000"), "{out}");
+    }
+
+    #[test]
+    fn operations_of_a_mount_have_one_time_and_the_share_that_waited_for_nobody() {
+        let numbers = [(Metric::Requests, 200), (Metric::AnsweredAlone, 50)];
+        let mut read = row(Label::Op, "read", &numbers);
+        read.set(Metric::RequestTime, Value::Number(200_000));
+        let mut times = Histogram::default();
+        (0..200).for_each(|_| times.record(1_000));
+        read.set(Metric::ReplyTime, Value::Histogram(times.clone()));
+        let mut out = String::new();
+        put(&mut out, By::Op, &[read], None);
+        let expected = "\
+OP    REQUESTS  ERRORS  RECEIVED  SENT  ALONE   TIME p50/p99  MEAN TIME
+read       200       -         -     -    25%  1023us/1023us     1000us
+";
+        assert_eq!(out, expected);
+        let mut sent = row(Label::Op, "read", &[(Metric::Requests, 200), (Metric::InBytes, 9)]);
+        sent.set(Metric::ExchangeTime, Value::Histogram(times));
+        let mut out = String::new();
+        put(&mut out, By::Exchange, &[sent], None);
+        let expected = "\
+EXCHANGE  REQUESTS  ERRORS  SENT  RECEIVED   TIME p50/p99  MEAN TIME
+read           200       -     9         -  1023us/1023us          -
+";
+        assert_eq!(out, expected);
     }
 
     #[test]
