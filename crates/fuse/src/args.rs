@@ -91,6 +91,19 @@ impl<'a> Args<'a> {
         Ok(inodes)
     }
 
+    /// The name in the directory that a request is about, if it makes or finds one.
+    pub(crate) fn name_of(mut self, opcode: u32) -> Option<&'a [u8]> {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "no other has such a name")]
+        let bytes_before = match Opcode::from_number(opcode)? {
+            Opcode::Lookup | Opcode::Symlink => 0,
+            Opcode::Link | Opcode::Mkdir => 8,
+            Opcode::Mknod | Opcode::Create => 16,
+            _ => return None,
+        };
+        self.skip(bytes_before).ok()?;
+        self.text().ok()
+    }
+
     /// The old and the new name of a RENAME or RENAME2.
     pub(crate) fn names_of_rename(mut self, opcode: u32) -> Result<(Vec<u8>, Vec<u8>), Status> {
         self.skip(if opcode == Opcode::Rename as u32 { 8 } else { 16 })?;

@@ -20,9 +20,9 @@ use wire::counters::{By, Histogram, Label, Metric, Row, Snapshot, StatusClass, T
 /// The bytes of `fuse_out_header`.
 const OUT_HEADER_BYTES: u64 = 16;
 
-/// The requests of one op code.
+/// Requests of one op code.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-struct OpCounts {
+pub(crate) struct OpCounts {
     tally: Tally,
     times: Histogram,
     /// Requests that are not in the histogram: they took 0.
@@ -81,20 +81,26 @@ impl Counts {
     /// A reply to a request leaves.
     pub(crate) fn count(&mut self, now: Mono, pending: &PendingRequest, ended: Ended) {
         let opcode = split(&pending.request).map_or(0, |(header, _)| header.opcode);
-        let counts = self.op(opcode);
+        self.op(opcode).count(now, pending, ended);
+    }
+}
+
+impl OpCounts {
+    /// A reply to a request leaves.
+    pub(crate) fn count(&mut self, now: Mono, pending: &PendingRequest, ended: Ended) {
         let class =
             StatusClass::of(if pending.is_absent { Status::NotFound } else { ended.status });
         let time_us = now.since_ns(pending.since) / 1_000;
         let bulk_bytes = pending.bulk.map_or(0, |bulk| u64::from(bulk.bulk_bytes));
-        counts.tally.in_bytes += bytes_of(pending.request.len()) + bulk_bytes;
-        counts.tally.count(class, OUT_HEADER_BYTES + ended.out_bytes, time_us);
+        self.tally.in_bytes += bytes_of(pending.request.len()) + bulk_bytes;
+        self.tally.count(class, OUT_HEADER_BYTES + ended.out_bytes, time_us);
         let written_bytes = if ended.status == Status::Ok { bulk_bytes } else { 0 };
-        counts.data_bytes += ended.read_bytes + written_bytes;
-        counts.alone_count += u64::from(!pending.asked_server);
+        self.data_bytes += ended.read_bytes + written_bytes;
+        self.alone_count += u64::from(!pending.asked_server);
         if time_us == 0 {
-            counts.instant_count += 1;
+            self.instant_count += 1;
         } else {
-            counts.times.record(time_us);
+            self.times.record(time_us);
         }
     }
 }
@@ -104,7 +110,8 @@ fn bytes_of(count: usize) -> u64 {
 }
 
 impl OpCounts {
-    fn row(&self, labels: Vec<(Label, String)>, opcode: Option<Opcode>) -> Row {
+    /// As a row of a snapshot.
+    pub(crate) fn row(&self, labels: Vec<(Label, String)>, opcode: Option<Opcode>) -> Row {
         let mut row = self.tally.row(labels);
         let mut times = self.times.clone();
         times.record_zeros(self.instant_count);
@@ -120,11 +127,24 @@ impl OpCounts {
 }
 
 /// What an op code is called.
-fn name_of(opcode: Option<Opcode>) -> &'static str {
+pub(crate) fn name_of(opcode: Option<Opcode>) -> &'static str {
     opcode.map_or("unknown", Opcode::name)
 }
 
 impl MountLane {
+    /// A request ends.
+    pub(crate) fn count(&mut self, now: Mono, pending_id: usize, ended: Ended) {
+        let Some(pending) = self.pendings.get(pending_id) else { return };
+        self.counts.count(now, pending, ended);
+        if let Some(profile) = &mut self.profile {
+            if profile.is_over(now) {
+                self.profile = None;
+            } else {
+                profile.of(pending).count(now, pending, ended);
+            }
+        }
+    }
+
     /// The runtime has reported its counters: answers a [`crate::control::Question::Counters`].
     pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
         let snapshot = self.snapshot(usage);

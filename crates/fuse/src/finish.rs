@@ -16,7 +16,9 @@ use crate::pending::{Continuation, Progress};
 use alloc::vec::Vec;
 use client::{Answer, Call, CallId, Granted, Resize};
 use interface::{Action, Mono, MountMessage, Span, Turn};
-use wire::{Attr, Caller, ClearPrivileges, Groups, InodeNo, Listing, Renamed, Status, Wire};
+use wire::{
+    Attr, Caller, ClearPrivileges, FileKind, Groups, InodeNo, Listing, Renamed, Status, Wire,
+};
 
 /// Not checked: the open handle is the permission.
 const NOBODY: Caller<'_> = Caller { uid: 65_534, gid: 65_534, groups: Groups::Known(&[]) };
@@ -54,6 +56,7 @@ impl MountLane {
                 self.reply_opened_directory(turn, pending_id, (inode, handle));
             }
             (Continuation::Renamed { from, to }, Answer::Renamed(renamed)) => {
+                self.see_renamed(now, pending_id, (from, to), renamed);
                 self.move_nodes(turn, (from, to), renamed);
                 if granted.name.is_none() || granted.new_name.is_none() {
                     let names = self.renamed_names(pending_id, (from, to));
@@ -63,6 +66,7 @@ impl MountLane {
             }
             (Continuation::Entry, Answer::Entry(attr) | Answer::Created { attr, .. }) => {
                 let parent = self.node(pending_id);
+                self.see_name(now, pending_id, &attr);
                 let node = self.moves.node(parent, &attr);
                 let validity = self.leases.of_entry(now, (parent, node), &attr, granted);
                 self.encode(turn, pending_id, |out| put_entry(out, node, &attr, validity));
@@ -113,6 +117,7 @@ impl MountLane {
                     self.truncate_created(turn, pending_id, attr.inode, continuation);
                 } else {
                     let parent = self.node(pending_id);
+                    self.see_name(now, pending_id, &attr);
                     let node = Node::plain(attr.inode);
                     let is_destroyed =
                         attr.nlink == 0 && self.opcode(pending_id) == Some(Opcode::Create);
@@ -279,6 +284,31 @@ impl MountLane {
         [(nodes.0.0, old), (nodes.1.0, new)]
     }
 
+    /// The inode has the name that a request is about.
+    fn see_name(&mut self, now: Mono, pending_id: usize, attr: &Attr) {
+        let Some(pending) = self.pendings.get(pending_id) else { return };
+        let Ok((header, args)) = split(&pending.request) else { return };
+        if let Some(name) = args.name_of(header.opcode) {
+            self.names.see(now, (attr.inode, attr.kind), (header.inode, name));
+        }
+    }
+
+    /// Directories have other names.
+    fn see_renamed(
+        &mut self,
+        now: Mono,
+        pending_id: usize,
+        (from, to): (Node, Node),
+        Renamed { moved, exchanged }: Renamed,
+    ) {
+        let [(_, old), (_, new)] = self.renamed_names(pending_id, (from, to));
+        for (inode, parent, name) in [(moved, to, new), (exchanged, from, old)] {
+            if let Some(inode) = inode {
+                self.names.see(now, (inode, FileKind::Directory), (parent.inode(), &name));
+            }
+        }
+    }
+
     /// The node that a request is about.
     fn node(&self, pending_id: usize) -> Node {
         let pending = self.pendings.get(pending_id);
@@ -405,6 +435,7 @@ impl MountLane {
             node,
             moves: &self.moves,
             leases: &mut self.leases,
+            names: &mut self.names,
             now: turn.now.mono,
             granted_until: granted.entries,
         };

@@ -14,8 +14,10 @@ use crate::handle::FileHandle;
 use crate::init::{Negotiated, negotiate, put_init};
 use crate::interrupts::Interrupts;
 use crate::leases::Leases;
+use crate::names::Names;
 use crate::node::{Moves, Node};
 use crate::pending::{Continuation, PendingRequests, Progress, Wait};
+use crate::profile::Profile;
 use crate::recalls::Recalls;
 use alloc::format;
 use alloc::sync::Arc;
@@ -93,6 +95,9 @@ pub struct MountLane {
     pub(crate) leases: Leases,
     pub(crate) recalls: Recalls,
     pub(crate) counts: Counts,
+    pub(crate) names: Names,
+    /// The recording for `lanefs profile`, if there is one.
+    pub(crate) profile: Option<Profile>,
     /// What all lanes of the mount know.
     pub(crate) cache: Option<Arc<Cache>>,
     state: MountState,
@@ -117,6 +122,8 @@ impl MountLane {
             leases: Leases::new(config.leases),
             recalls: Recalls::default(),
             counts: Counts::default(),
+            names: Names::default(),
+            profile: None,
             cache: None,
             state: MountState::Serving,
             unmounted: false,
@@ -331,12 +338,6 @@ impl MountLane {
         let Some(slot) = self.pendings.remove(pending_id) else { return };
         if !self.unmounted {
             turn.act(KernelAction::Reply { slot, status, payload, bulk });
-        }
-    }
-
-    fn count(&mut self, now: Mono, pending_id: usize, ended: Ended) {
-        if let Some(pending) = self.pendings.get(pending_id) {
-            self.counts.count(now, pending, ended);
         }
     }
 

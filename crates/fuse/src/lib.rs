@@ -32,10 +32,12 @@ mod interrupts;
 mod lane;
 mod leases;
 mod listing;
+mod names;
 mod node;
 mod opens;
 mod out;
 mod pending;
+mod profile;
 mod recalls;
 #[cfg(test)]
 mod tests;

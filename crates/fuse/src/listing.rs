@@ -8,6 +8,7 @@
 
 use crate::abi::size;
 use crate::leases::{Leases, Validity};
+use crate::names::Names;
 use crate::node::{Moves, Node};
 use crate::out::{put_entry, put_u32, put_u64};
 use alloc::vec::Vec;
@@ -54,6 +55,7 @@ pub(crate) struct Buffer<'v> {
     pub(crate) node: Node,
     pub(crate) moves: &'v Moves,
     pub(crate) leases: &'v mut Leases,
+    pub(crate) names: &'v mut Names,
     pub(crate) now: Mono,
     /// Until when names and attributes are granted.
     pub(crate) granted_until: Option<Mono>,
@@ -126,6 +128,9 @@ impl Buffer<'_> {
                     let node = self.moves.node(self.node, &attr);
                     let validity = self.validity(node, &attr, entry.granted);
                     put_entry(self.out, node, &attr, validity);
+                    // The kernel may not look it up any more.
+                    let seen = (self.node.inode(), entry.name);
+                    self.names.see(self.now, (attr.inode, attr.kind), seen);
                 }
                 // Node 0: the kernel takes the name and asks for the attributes itself. Used for
                 // dots and for files whose size is at the data shard.

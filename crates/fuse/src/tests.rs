@@ -21,6 +21,7 @@ mod locks;
 mod moves;
 mod opens;
 mod pages;
+mod profile;
 
 use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};
 

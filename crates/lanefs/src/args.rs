@@ -24,6 +24,7 @@ mod line;
 mod log;
 mod metrics;
 mod pin;
+mod profile;
 mod root_dir;
 mod running;
 mod seal;
@@ -63,6 +64,7 @@ pub(crate) use line::parse;
 pub(crate) use log::LogArg;
 pub(crate) use metrics::MetricsArg;
 pub(crate) use pin::{Pin, PinArg};
+pub(crate) use profile::Profile;
 pub(crate) use root_dir::RootDirArg;
 pub(crate) use running::{Down, Status};
 pub(crate) use seal::SealArg;
@@ -77,7 +79,8 @@ use crate::address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
-use units::{UNITS, size, size_in, size_text, time, time_text};
+pub(crate) use units::time_text;
+use units::{UNITS, size, size_in, size_text, time};
 
 /// Most lanes of a process: a store has so many shards of each kind, and a lane without any has
 /// nothing to do.
@@ -134,10 +137,12 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Read what lies below a path of a mount into the mount's caches ahead
     Warm(Warm),
-    /// Show what a server does, for whom, and how long it takes
+    /// Show what a server or a mount does, for whom, and how long it takes
     Stats(Stats),
     /// Watch servers on a screen: what they do, for whom, and what is wrong
     Top(Top),
+    /// Show who uses a mount, and where: requests by process and path, for some seconds
+    Profile(Profile),
     /// List directories of a server, without a mount
     Ls(Ls),
     /// Print files of a server, without a mount

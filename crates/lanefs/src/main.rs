@@ -41,6 +41,7 @@ mod mounts;
 mod notify;
 mod online;
 mod out;
+mod profile;
 mod progress;
 mod reload;
 mod running;
@@ -49,6 +50,7 @@ mod serve;
 mod signals;
 mod stats;
 mod status;
+mod table;
 mod terms;
 mod top;
 mod umount;
@@ -112,6 +114,7 @@ fn run(command: Command) -> Result<()> {
         Command::Warm(args) => warm::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Ls(args) => files::ls::run(&args),
         Command::Cat(args) => files::cat::run(&args),
         Command::Cp(args) => files::cp::run(&args),
@@ -155,6 +158,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Warm(_) => "warm",
         Command::Stats(_) => "stats",
         Command::Top(_) => "top",
+        Command::Profile(_) => "profile",
         Command::Ls(_) => "ls",
         Command::Cat(_) => "cat",
         Command::Cp(_) => "cp",

@@ -46,6 +46,8 @@ pub enum By {
     Job = 5,
     /// An operation of the protocol, at a client: its exchanges with servers.
     Exchange = 6,
+    /// An operation of the kernel on an inode by a process, at a mount that records them.
+    Call = 7,
 }
 
 /// Rows of one kind.
@@ -73,6 +75,10 @@ pub enum Label {
     Export = 5,
     /// The name of a job, or [`OTHERS`]; empty for none.
     Job = 6,
+    /// The number of a process or thread, or [`OTHERS`].
+    Pid = 7,
+    /// The number of an inode, or [`OTHERS`].
+    Inode = 8,
 }
 
 /// In place of a name: all rows together that were too many.
@@ -111,8 +117,8 @@ pub struct Sample<'a> {
 
 impl By {
     /// All, in the order of a snapshot.
-    pub const ALL: [Self; 6] =
-        [Self::Lane, Self::Op, Self::Client, Self::Export, Self::Job, Self::Exchange];
+    pub const ALL: [Self; 7] =
+        [Self::Lane, Self::Op, Self::Client, Self::Export, Self::Job, Self::Exchange, Self::Call];
 
     /// Its name.
     #[must_use]
@@ -124,6 +130,7 @@ impl By {
             Self::Export => "export",
             Self::Job => "job",
             Self::Exchange => "exchange",
+            Self::Call => "call",
         }
     }
 
@@ -134,8 +141,16 @@ impl By {
 
 impl Label {
     /// All.
-    pub const ALL: [Self; 6] =
-        [Self::Lane, Self::Op, Self::Client, Self::Host, Self::Export, Self::Job];
+    pub const ALL: [Self; 8] = [
+        Self::Lane,
+        Self::Op,
+        Self::Client,
+        Self::Host,
+        Self::Export,
+        Self::Job,
+        Self::Pid,
+        Self::Inode,
+    ];
 
     /// Its name.
     #[must_use]
@@ -147,6 +162,8 @@ impl Label {
             Self::Host => "host",
             Self::Export => "export",
             Self::Job => "job",
+            Self::Pid => "pid",
+            Self::Inode => "inode",
         }
     }
 

@@ -13,7 +13,7 @@ use wire::counters::{By, Label, Metric, Row, Snapshot};
 use wire::{Entry, FileKind, Op, Rules, Status, Wire as _, lease_flag};
 
 impl Harness {
-    fn asked(&mut self, question: Vec<u8>) -> Vec<u8> {
+    pub(super) fn asked(&mut self, question: Vec<u8>) -> Vec<u8> {
         let event = Event::Asked { ticket: Ticket(3), question: Span::default() };
         self.state.deliver(Incoming::new(event, question));
         self.run();

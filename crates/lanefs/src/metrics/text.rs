@@ -78,6 +78,7 @@ fn name_of(by: By, row: &MetricRow) -> String {
         By::Export => "export_",
         By::Job => "job_",
         By::Exchange => "exchange_",
+        By::Call => "call_",
     };
     let unit = match row.unit {
         Unit::Count | Unit::Bytes => None,

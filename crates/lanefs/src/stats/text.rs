@@ -1,8 +1,8 @@
 //! Counters as tables.
 
 use crate::files::human;
+use crate::table::{self, Column, time};
 use library::counters::{By, Kind, Label, Metric, Row, StatusClass, Unit, Value};
-use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Columns of times: how they are headed, and what is in them.
@@ -23,8 +23,8 @@ const EXCHANGE: Times = &[("TIME", Metric::ExchangeTime)];
 
 /// Writes a section. With `elapsed` its counters are rates.
 pub(super) fn put(out: &mut String, by: By, rows: &[Row], elapsed: Option<Duration>) {
-    let table = if by == By::Lane { lanes(rows, elapsed) } else { requests(by, rows, elapsed) };
-    put_table(out, &table);
+    let lines = if by == By::Lane { lanes(rows, elapsed) } else { requests(by, rows, elapsed) };
+    put_table(out, &lines);
 }
 
 /// A line a row.
@@ -35,6 +35,7 @@ fn requests(by: By, rows: &[Row], elapsed: Option<Duration>) -> Vec<Vec<String>>
         By::Client => &[Label::Client, Label::Host, Label::Export, Label::Job],
         By::Export => &[Label::Export],
         By::Job => &[Label::Job],
+        By::Call => &[Label::Op, Label::Pid, Label::Inode],
     };
     let counted = if elapsed.is_some() { "REQUESTS/S" } else { "REQUESTS" };
     let per_s = if elapsed.is_some() { "/S" } else { "" };
@@ -55,7 +56,7 @@ fn requests(by: By, rows: &[Row], elapsed: Option<Duration>) -> Vec<Vec<String>>
         By::Op if is_alone => REPLY,
         By::Op => PHASES,
         By::Exchange => EXCHANGE,
-        By::Lane | By::Client | By::Export | By::Job => &[],
+        By::Lane | By::Client | By::Export | By::Job | By::Call => &[],
     };
     head.extend(times.iter().map(|(name, _)| format!("{name} p50/p99")));
     if times.len() < PHASES.len() {
@@ -167,46 +168,19 @@ fn mean(row: &Row) -> String {
     mean.map_or_else(|| "-".to_owned(), time)
 }
 
-/// A time in microseconds, in a few digits.
-fn time(us: u64) -> String {
-    match us {
-        0..10_000 => format!("{us}us"),
-        10_000..10_000_000 => format!("{}ms", us / 1000),
-        _ => format!("{}s", us / 1_000_000),
-    }
-}
-
 /// A name in a table: an empty one is a dash, and control characters are shown as such.
 fn name(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.escape_debug().to_string() }
 }
 
-/// Columns as wide as their widest text: the first to the left, numbers to the right.
-fn put_table(out: &mut String, table: &[Vec<String>]) {
-    let column_count = table.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        table.iter().filter_map(|line| line.get(column)).map(|text| text.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..column_count).map(|column| width(column).unwrap_or(0)).collect();
-    let is_name = |column: usize| {
-        let names = Label::ALL.map(|label| label.name().to_uppercase());
-        column == 0 || table.first().is_some_and(|head| names.contains(&head[column]))
-    };
-    for line in table {
-        let mut shown = String::new();
-        for (column, text) in line.iter().enumerate() {
-            let width = widths[column];
-            let gap = if column == 0 { "" } else { "  " };
-            // A string can be written to.
-            let _infallible = if is_name(column) {
-                write!(shown, "{gap}{text:<width$}")
-            } else {
-                write!(shown, "{gap}{text:>width$}")
-            };
-        }
-        out.push_str(shown.trim_end());
-        out.push('\n');
-    }
+/// Names to the left, numbers to the right.
+fn put_table(out: &mut String, lines: &[Vec<String>]) {
+    let names = Label::ALL.map(|label| label.name().to_uppercase());
+    let head = lines.first();
+    table::put(out, lines, |column| {
+        let is_name = head.and_then(|head| head.get(column)).is_some_and(|it| names.contains(it));
+        if column == 0 || is_name { Column::Text } else { Column::Number }
+    });
 }
 
 #[cfg(test)]

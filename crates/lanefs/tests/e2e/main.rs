@@ -63,6 +63,7 @@ mod permissions;
 mod permissions_hostile;
 mod pinning;
 mod pipes;
+mod profile;
 mod programs;
 mod programs_postgres;
 mod programs_sqlite;
