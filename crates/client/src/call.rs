@@ -247,6 +247,8 @@ pub enum Call<'a> {
     Stats(LaneId),
     /// [`Answer::Counters`] of this server lane. Administrative.
     Counters(LaneId),
+    /// [`Answer::Traces`] of this server lane. Administrative.
+    Traces(LaneId),
     /// [`Answer::Done`] when this server lane has replied; lane 0 always exists.
     Ping(LaneId),
     /// [`Answer::Done`] when the definition is durable and every lane has it.
@@ -302,6 +304,7 @@ impl Call<'_> {
             | Self::Goodbye
             | Self::Stats(_)
             | Self::Counters(_)
+            | Self::Traces(_)
             | Self::Ping(_)
             | Self::SetExport(_)
             | Self::Exports
@@ -373,6 +376,8 @@ pub enum Answer {
     Stats(Span),
     /// An encoded [`wire::counters::Snapshot`], valid: decode it with `Snapshot::decode`.
     Counters(Span),
+    /// Encoded [`wire::traces::Traces`], valid: decode them with `Traces::decode`.
+    Traces(Span),
     /// An encoded [`wire::Exports`], valid: decode it with `Exports::decode_all`.
     Exports(Span),
     /// Whether the lane's changes are frozen.

@@ -242,6 +242,7 @@ impl Client {
                 | Body::LockCancelled(_)
                 | Body::Stats(_)
                 | Body::Counters(_)
+                | Body::Traces(_)
                 | Body::Exports(_)
                 | Body::Frozen(_)
                 | Body::Inspected(_),

@@ -357,6 +357,7 @@ impl MountLane {
                 | Answer::LockFound(_)
                 | Answer::Stats(_)
                 | Answer::Counters(_)
+                | Answer::Traces(_)
                 | Answer::Exports(_)
                 | Answer::Frozen(_)
                 | Answer::Inspected(_),

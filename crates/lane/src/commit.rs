@@ -415,6 +415,7 @@ impl Lane {
         let sealed = turn.arena.write(|out| commit.batch.seal(boot_id, batch_no, out));
         let ticket = Ticket(crate::ticket::LOG_TICKET | batch_no);
         turn.act(StoreAction::LogAppend { ticket, batch: sealed });
+        self.traces.flush_begins(turn.now.mono);
     }
 
     /// When the open batch is appended even without dependents.
@@ -461,6 +462,7 @@ impl Lane {
             }
         }
         self.stats.batch_count += 1;
+        self.traces.flush_ends(turn.now.mono);
         self.commit.on_flushed(turn.now.mono);
         self.release_safe(turn);
     }

@@ -120,6 +120,8 @@ pub struct Limits {
     pub log_space_bytes_min: u64,
     /// Log space required for changes that free space, in bytes.
     pub log_space_bytes_last: u64,
+    /// Requests that take this long or longer are remembered, in milliseconds.
+    pub slow_ms: u64,
     /// How long a lease lasts, in milliseconds; 0: none are granted.
     pub lease_term_ms: u64,
     /// Leases of all clients.
@@ -158,6 +160,7 @@ impl Default for Limits {
             destroy_count_max: 64,
             log_space_bytes_min: 1 << 20,
             log_space_bytes_last: 1 << 18,
+            slow_ms: 20,
             lease_term_ms: 10_000,
             lease_count_max: 1_000_000,
             spread_depth: 2,

@@ -101,5 +101,7 @@ impl Lane {
             None => self.accounts.ended(),
         };
         tally.count(class, out_bytes, time_us);
+        let sessions = &self.sessions;
+        self.traces.on_reply(header, (status, now), |session| sessions.client_of(session));
     }
 }

@@ -16,7 +16,7 @@ use crate::shares::bulk_was_discarded;
 use crate::waiters::Cause;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use interface::{Action, Bulk, ConnId, Mono, Span, Turn};
+use interface::{Action, Bulk, ConnId, Span, Turn};
 use wire::{
     Changes, DuringRecovery, Executor, HEADER_BYTES, Header, Op, ProtocolError, Request, Retry,
     Route, Status, Timestamp, Wire, reply_flag, request_flag,
@@ -24,15 +24,19 @@ use wire::{
 
 impl Lane {
     /// A frame of an authenticated connection: it must be a request.
-    /// `arrived`: when, if that was before and it is counted already.
+    /// `earlier`: its times, if it arrived before and is counted already.
     pub(crate) fn on_request(
         &mut self,
         turn: &mut Turn<'_>,
         conn: ConnId,
         (frame, bulk): (Span, Option<Bulk>),
-        arrived: Option<Mono>,
+        earlier: Option<Times>,
     ) {
-        let outcome = self.arrive(turn, conn, (frame, bulk), arrived);
+        let outer = self.traces.take_current();
+        let outcome = self.arrive(turn, conn, (frame, bulk), earlier);
+        let connections = &self.connections;
+        let client = || connections.get(conn).map(|open| open.client);
+        self.traces.end(turn.arena.get(frame), outer, client);
         let retained = match outcome {
             Ok(retained) => retained,
             Err(protocol_error) => {
@@ -51,7 +55,7 @@ impl Lane {
         turn: &mut Turn<'_>,
         conn: ConnId,
         (frame, bulk): (Span, Option<Bulk>),
-        arrived: Option<Mono>,
+        earlier: Option<Times>,
     ) -> Result<bool, ProtocolError> {
         let (header, body) = Header::decode(turn.arena.get(frame))?;
         let request = match header {
@@ -75,12 +79,13 @@ impl Lane {
         self.leases.renew(served.session(), turn.now.mono);
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         let open = served.take(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
-        if arrived.is_none() {
+        if earlier.is_none() {
             let in_bytes = bytes_of(frame, bulk_bytes);
             served.tally.in_bytes += in_bytes;
             self.request_counts.count_arrival(request.op, in_bytes);
         }
-        let (times, denied) = (Times::of(arrived, turn.now.mono), None);
+        let times = self.traces.begin(&request, earlier, turn.now.mono);
+        let denied = None;
         let received =
             ReceivedRequest { conn, open, request: &request, frame, bulk, denied, times };
         let row = request.op.row();

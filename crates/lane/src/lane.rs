@@ -25,6 +25,7 @@ use crate::sessions::Sessions;
 use crate::stats::Counters;
 use crate::ticket::{DATA_TICKET, PATH_TICKET, TICKET_TAG};
 use crate::token::Seal;
+use crate::traces::Traces;
 use crate::txns::Txns;
 use crate::waiters::Waiters;
 use alloc::vec::Vec;
@@ -78,6 +79,8 @@ pub struct Lane {
     pub(crate) accounts: Accounts,
     /// As the runtime has reported it last.
     pub(crate) lane_time: LaneTime,
+    /// Where the time of requests went.
+    pub(crate) traces: Traces,
     /// The limits that were reached.
     pub(crate) limit_log: LimitLog,
     /// The timer that the runtime was asked for.
@@ -154,6 +157,7 @@ impl Lane {
             request_counts: RequestCounts::default(),
             accounts: Accounts::default(),
             lane_time: LaneTime::default(),
+            traces: Traces::new(config.limits.slow_ms),
             limit_log: LimitLog::default(),
             wake_at: None,
             stage: Stage::Serving,
@@ -351,6 +355,7 @@ impl Core for Lane {
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
         self.on_time(turn);
+        self.sweep_traces(turn.now.mono);
         if self.commit.has_safe() {
             self.release_safe(turn);
         }

@@ -182,6 +182,12 @@ impl Leases {
         }
     }
 
+    /// The sessions whose leases of a key are being recalled.
+    pub(crate) fn recalled_from(&mut self, key: LeaseKey, now: Mono) -> Vec<SessionId> {
+        let leases = self.table.live(key, now).iter();
+        leases.filter(|lease| lease.is_recalled()).map(|lease| lease.session).collect()
+    }
+
     /// Whether anybody waits for a key.
     fn is_awaited(&mut self, key: LeaseKey, now: Mono) -> bool {
         let Some(wait) = self.waits.get(&key) else { return false };

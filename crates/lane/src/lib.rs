@@ -81,6 +81,7 @@ mod sizes;
 mod stats;
 mod ticket;
 mod token;
+mod traces;
 mod txns;
 mod unstable;
 mod waiters;

@@ -4,7 +4,7 @@ use crate::connections::Open;
 use crate::request_header::{RequestHeader, Target, Times};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use interface::{Bulk, ConnId, ContentsMac, Mono, Span, mac_of};
+use interface::{Bulk, ConnId, ContentsMac, Span, mac_of};
 use meta::{LeaseKey, Unit};
 use wire::{InodeNo, Request, Status, Transno};
 
@@ -39,7 +39,7 @@ impl ReceivedRequest<'_> {
 pub(crate) struct SuspendedRequest {
     pub(crate) conn: ConnId,
     pub(crate) open: Open,
-    pub(crate) arrived: Mono,
+    pub(crate) times: Times,
     pub(crate) frame: Vec<u8>,
     /// Its buffer, until it is executed.
     pub(crate) bulk: Option<Bulk>,
@@ -53,7 +53,7 @@ pub(crate) struct SuspendedRequest {
 #[derive(Debug)]
 pub(crate) struct ReceivedFrame {
     pub(crate) conn: ConnId,
-    pub(crate) arrived: Mono,
+    pub(crate) times: Times,
     pub(crate) frame: Vec<u8>,
     pub(crate) bulk: Option<Bulk>,
 }

@@ -24,6 +24,25 @@ pub(crate) struct RequestHeader {
     pub(crate) times: Times,
 }
 
+/// The number of a trace ([`crate::traces`]); 0: none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) struct TraceNo(u32);
+
+impl TraceNo {
+    /// No trace.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Of the trace at an index.
+    pub(crate) fn at(index: usize) -> Self {
+        Self(u32::try_from(index + 1).unwrap_or(0))
+    }
+
+    /// The index of its trace.
+    pub(crate) fn index(self) -> Option<usize> {
+        usize::try_from(self.0.checked_sub(1)?).ok()
+    }
+}
+
 /// The turns of a request. 0 stands for the turn in which its reply leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Times {
@@ -33,12 +52,16 @@ pub(crate) struct Times {
     pub(crate) executed: Mono,
     /// Its outcome was known, and its reply deferred.
     pub(crate) done: Mono,
+    /// The number of its trace.
+    pub(crate) trace: TraceNo,
 }
 
 impl Times {
     /// It is executed now, and has arrived in this turn unless it did before.
-    pub(crate) fn of(arrived: Option<Mono>, now: Mono) -> Self {
-        Self { arrived: arrived.unwrap_or(now), executed: now, done: Mono(0) }
+    pub(crate) fn of(earlier: Option<Self>, now: Mono) -> Self {
+        let Self { arrived, trace, .. } =
+            earlier.unwrap_or(Self { arrived: now, ..Self::default() });
+        Self { arrived, executed: now, done: Mono(0), trace }
     }
 
     /// Its outcome is known in this turn.

@@ -28,6 +28,7 @@ mod recovery;
 mod rotation;
 mod shares;
 mod sizes;
+mod traces;
 mod synced;
 mod trouble;
 mod writes;

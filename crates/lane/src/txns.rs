@@ -127,6 +127,16 @@ struct Part {
 }
 
 impl Txns {
+    /// The client of a transaction that this lane coordinates.
+    pub(crate) fn client_of(&self, txn: TxnId) -> Option<ClientUuid> {
+        self.running.get(&txn).map(|running| running.client)
+    }
+
+    /// The slots of the requests whose transactions this lane coordinates.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &SlotId> {
+        self.running.values().map(|running| &running.slot_id)
+    }
+
     /// With the decisions that a start found not forgotten.
     pub(crate) fn new(decided: BTreeMap<TxnId, BTreeSet<ShardId>>) -> Self {
         Self { decided, ..Self::default() }

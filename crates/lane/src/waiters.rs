@@ -281,6 +281,11 @@ impl Waiters {
             .collect()
     }
 
+    /// Everything that waits, with its cause.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Cause, &Waiter)> {
+        self.by_cause.iter().flat_map(|(cause, waiters)| waiters.iter().map(move |it| (cause, it)))
+    }
+
     /// Whether anything waits for a cause.
     #[cfg(test)]
     pub(crate) fn has(&self, cause: &Cause) -> bool {

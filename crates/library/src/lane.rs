@@ -101,6 +101,7 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::Inspected(span)
         | Answer::Stats(span)
         | Answer::Counters(span)
+        | Answer::Traces(span)
         | Answer::Value(span) => turn.arena.get(*span).to_vec(),
         Answer::Done
         | Answer::Entry(_)

@@ -58,6 +58,7 @@ pub use session::{
 pub use types::{Dir, DirEntry, File, OpenFor, SetAttr, Special};
 pub use volume::Volume;
 pub use wire::counters::{self, Snapshot};
+pub use wire::traces::{self, Traces};
 pub use wire::{
     Attr, BULK_BYTES_MAX, FREEZE_MS_MAX, FileKind, Frozen, InodeNo, Inspect, Inspection, Kinds,
     PATTERN_BYTES_MAX, PIECE_COUNT_MAX, Pattern, Piece, Predicate, Purpose, Secret, SetTime, Space,

@@ -21,7 +21,7 @@ use crate::operations::operations;
 use crate::{
     Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo, Inspect,
     ListRead, NewExport, OpenFor, Piece, Removal, Report, Search, SearchOptions, SetAttr, Snapshot,
-    Space, Special, Stats, Stride,
+    Space, Special, Stats, Stride, Traces,
 };
 use runner::Runner;
 use std::ffi::{OsStr, OsString};

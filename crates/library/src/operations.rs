@@ -262,6 +262,12 @@ macro_rules! operations {
             /// `NotPermitted` when this volume does not [administer](crate::Purpose::Administer).
             counters() -> Vec<Snapshot>;
 
+            /// Where the time of recent requests went, and what now waits: of each server lane.
+            ///
+            /// # Errors
+            /// `NotPermitted` when this volume does not [administer](crate::Purpose::Administer).
+            traces() -> Vec<Traces>;
+
             /// All exports, in the order of names. For a volume that
             /// [administers](crate::Purpose::Administer), like the next methods.
             ///

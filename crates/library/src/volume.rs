@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::{
     Attr, ConnectOptions, Dir, DirEntry, Error, Export, File, FoundEntry, Frozen, InodeNo, Inspect,
     ListRead, NewExport, OpenFor, Piece, Removal, Report, Search, SearchOptions, SetAttr, Snapshot,
-    Space, Special, Stats, Stride,
+    Space, Special, Stats, Stride, Traces,
 };
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

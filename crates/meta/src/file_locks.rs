@@ -63,6 +63,23 @@ pub struct LockWait {
     pub blockers: BTreeSet<LockOwner>,
 }
 
+/// A wait, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShownWait {
+    /// The file.
+    pub inode: InodeNo,
+    /// Whose wait it is.
+    pub client: ClientUuid,
+    /// The session that gets the outcome.
+    pub session: SessionId,
+    /// The process that waits, at its client.
+    pub pid: u32,
+    /// The start of the wait.
+    pub since_ns: u64,
+    /// The clients of conflicting locks, and the process that set each.
+    pub blockers: Vec<(ClientUuid, u32)>,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Waiter {
     client: ClientUuid,
@@ -290,6 +307,20 @@ impl FileLocks {
         waits
     }
 
+    /// All waits, for people.
+    pub fn all_waits(&self) -> impl Iterator<Item = ShownWait> {
+        self.inodes.iter().flat_map(|(number, inode)| {
+            inode.queue.values().map(|waiter| ShownWait {
+                inode: *number,
+                client: waiter.client,
+                session: waiter.session,
+                pid: waiter.request.pid,
+                since_ns: waiter.since_ns,
+                blockers: inode.blocking(waiter).map(|(owner, pid)| (owner.client, pid)).collect(),
+            })
+        })
+    }
+
     /// Whether an owner holds all of a request's range.
     fn has(&self, key: (LockKind, LockOwner), request: &SetLock, lock: LockType) -> bool {
         let held = self.inodes.get(&request.inode).and_then(|inode| inode.held.get(&key));
@@ -416,10 +447,15 @@ impl Inode {
 
     /// The owners of locks that conflict with a waiter's.
     fn blockers(&self, waiter: &Waiter) -> impl Iterator<Item = LockOwner> {
+        self.blocking(waiter).map(|(owner, _)| owner)
+    }
+
+    /// The same, with the processes that set the locks.
+    fn blocking(&self, waiter: &Waiter) -> impl Iterator<Item = (LockOwner, u32)> {
         let (range, lock) = (waiter.request.range, waiter.request.lock);
         let conflicting = self.others(waiter.key()).filter(move |(_, held)| {
             lock.is_some_and(|lock| held.ranges.conflict(range, lock).is_some())
         });
-        conflicting.map(|((_, owner), _)| *owner)
+        conflicting.map(|((_, owner), held)| (*owner, held.pid))
     }
 }

@@ -46,7 +46,7 @@ mod xattr;
 
 pub use acl::{BYTES_MAX as ACL_BYTES_MAX, ENTRY_COUNT_MAX as ACL_ENTRY_COUNT_MAX};
 pub use export::{ParentLink, Rights};
-pub use file_locks::{EndedWait, FileLocks, LockCaller, LockOwner, LockWait};
+pub use file_locks::{EndedWait, FileLocks, LockCaller, LockOwner, LockWait, ShownWait};
 pub use leases::{LeaseConflict, LeaseKey};
 pub use multi_shard::{Plan, Requirement, View};
 pub use ops::LINK_COUNT_MAX;

@@ -1,6 +1,6 @@
 //! `Shard`: one metadata shard, as a lane sees it.
 
-use crate::file_locks::FileLocks;
+use crate::file_locks::{FileLocks, ShownWait};
 use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::state::State;
@@ -186,6 +186,11 @@ impl Shard {
     /// All waits for locks on files: since when, and the clients whose locks conflict.
     pub fn file_lock_waits(&self) -> impl Iterator<Item = (u64, BTreeSet<ClientUuid>)> {
         self.file_locks.waits()
+    }
+
+    /// All waits for locks on files, for people.
+    pub fn shown_lock_waits(&self) -> impl Iterator<Item = ShownWait> {
+        self.file_locks.all_waits()
     }
 
     /// Loads a row of the store ([`disk::rows`]); rows come in the order of their keys.

@@ -52,6 +52,7 @@ pub(crate) fn take_reply_bytes(
             | Answer::LockFound(_)
             | Answer::Stats(_)
             | Answer::Counters(_)
+            | Answer::Traces(_)
             | Answer::Exports(_)
             | Answer::Frozen(_)
             | Answer::Inspected(_),
@@ -96,6 +97,7 @@ pub(crate) fn result_of(answer: &Answer) -> CallResult {
         | Answer::LockFound(_)
         | Answer::Stats(_)
         | Answer::Counters(_)
+        | Answer::Traces(_)
         | Answer::Exports(_)
         | Answer::Frozen(_)
         | Answer::Inspected(_) => none,

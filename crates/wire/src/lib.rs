@@ -38,6 +38,7 @@ mod rules;
 mod secrets;
 mod stats;
 mod status;
+pub mod traces;
 
 pub use attr::{Attr, FileKind, PrivilegedBits, Times, Timestamp, attr_flag};
 pub use certificate_identity::{CertificateIdentity, GRANTS_EXPORT, GRANTS_STORE};

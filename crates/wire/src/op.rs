@@ -142,6 +142,8 @@ pub enum ReplyBody {
     Inspected,
     /// [`crate::counters::Snapshot`].
     Counters,
+    /// [`crate::traces::Traces`].
+    Traces,
 }
 
 /// The leases that a reply may grant to a client that asks for them. What changes names grants the
@@ -541,6 +543,11 @@ lane_operations: Lane {
         reply: ReplyBody::Counters,
         recovery: DuringRecovery::Runs,
         waits: true
+    };
+    /// Where the time of recent requests to the replying lane went. Administrative.
+    Traces = 59, traces, [], DEFAULT {
+        reply: ReplyBody::Traces,
+        recovery: DuringRecovery::Runs
     };
 }
 }

@@ -227,9 +227,13 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::SetExport => SetExport { export: export(), replace: true }.to_bytes(),
             Op::Freeze => Freeze { lease_ms: 30_000 }.to_bytes(),
             Op::Inspect => Inspect::Read { stream_offset: 1 << 46 }.to_bytes(),
-            Op::Stats | Op::Counters | Op::Ping | Op::Sync | Op::Goodbye | Op::Exports => {
-                Vec::new()
-            }
+            Op::Stats
+            | Op::Counters
+            | Op::Traces
+            | Op::Ping
+            | Op::Sync
+            | Op::Goodbye
+            | Op::Exports => Vec::new(),
         };
         all.insert(format!("request {}", op.row().name), body);
     }

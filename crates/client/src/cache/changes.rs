@@ -127,6 +127,7 @@ impl Cache {
             | Call::Goodbye
             | Call::Stats(_)
             | Call::Counters(_)
+            | Call::Traces(_)
             | Call::Ping(_)
             | Call::SetExport(_)
             | Call::Exports

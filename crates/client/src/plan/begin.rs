@@ -80,6 +80,7 @@ pub(crate) fn begin(
         Call::Seek(args) => Ok(to.contents(Op::Seek, (args.inode, args.file_offset), &args)),
         Call::Stats(lane) => Ok(NewRequest::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         Call::Counters(lane) => Ok(NewRequest::new(Plan::Direct, Op::Counters, Target::Lane(lane))),
+        Call::Traces(lane) => Ok(NewRequest::new(Plan::Direct, Op::Traces, Target::Lane(lane))),
         // These are several requests; see `sync`.
         Call::Statfs | Call::Sync(_) | Call::SyncAll | Call::SyncShards | Call::Goodbye => {
             Err(Status::Invalid)

@@ -111,6 +111,7 @@ pub(crate) enum Body {
     LockCancelled(bool),
     Stats(Span),
     Counters(Span),
+    Traces(Span),
     Exports(Span),
     Frozen(wire::Frozen),
     Inspected(Span),
@@ -236,6 +237,7 @@ impl Body {
             Self::Sought(sought) => Answer::Sought(sought.file_offset),
             Self::Stats(stats) => Answer::Stats(stats),
             Self::Counters(counters) => Answer::Counters(counters),
+            Self::Traces(traces) => Answer::Traces(traces),
             Self::Exports(exports) => Answer::Exports(exports),
             Self::Frozen(frozen) => Answer::Frozen(frozen),
             Self::Inspected(inspected) => Answer::Inspected(inspected),
@@ -293,6 +295,9 @@ impl Body {
             ReplyBody::Stats => wire::Stats::decode_all(bytes).map(|_| Self::Stats(body)),
             ReplyBody::Counters => wire::counters::Snapshot::decode(bytes)
                 .map(|_| Self::Counters(body))
+                .map_err(DecodeError::ProtocolError),
+            ReplyBody::Traces => wire::traces::Traces::decode(bytes)
+                .map(|_| Self::Traces(body))
                 .map_err(DecodeError::ProtocolError),
             ReplyBody::Exports => wire::Exports::decode_all(bytes).map(|_| Self::Exports(body)),
             ReplyBody::Inspected => {

@@ -86,6 +86,12 @@ impl Accounts {
         self.clients.accounts.get(client).map(|account| &account.labels)
     }
 
+    /// What a client's account says of it.
+    pub(crate) fn label(&self, client: ClientUuid, label: Label) -> Option<&str> {
+        let labels = &self.clients.accounts.get(&client)?.labels;
+        labels.iter().find(|(at, _)| *at == label).map(|(_, text)| text.as_str())
+    }
+
     /// Replies to connections that have ended.
     pub(crate) const fn ended(&mut self) -> &mut Tally {
         &mut self.ended

@@ -17,6 +17,7 @@ mod set_lock;
 mod statfs;
 mod stats;
 mod sync;
+mod traces;
 
 use crate::Lane;
 use crate::request::ReceivedRequest;

@@ -296,6 +296,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         | Op::Statfs
         | Op::Stats
         | Op::Counters
+        | Op::Traces
         | Op::Ping
         | Op::Sync
         | Op::Resume

@@ -7,6 +7,7 @@ mod pages;
 mod participants;
 mod random;
 mod restarts;
+mod traces;
 
 use crate::test_server::TestServer;
 use crate::tests::peer::{HelloFields, Peer, ROOT, create, name};

@@ -8,10 +8,10 @@ use crate::session::Key;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use fastrand::Rng;
-use interface::{ConnId, Mono};
+use interface::ConnId;
 use wire::{ClientUuid, Op, SessionId, ShardId, Transno, Xid};
 
-const fn header_of((shard, session): Key) -> RequestHeader {
+fn header_of((shard, session): Key) -> RequestHeader {
     RequestHeader {
         op: Op::Create,
         shard,
@@ -19,7 +19,7 @@ const fn header_of((shard, session): Key) -> RequestHeader {
         session,
         xid: Xid(1),
         trace_id: 0,
-        times: Times { arrived: Mono(0), executed: Mono(0), done: Mono(0) },
+        times: Times::default(),
     }
 }
 

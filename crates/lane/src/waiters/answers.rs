@@ -96,6 +96,11 @@ impl Answers {
         self.requests.get(&token.0)
     }
 
+    /// The requests that wait, in no order.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &RequestHeader> {
+        self.requests.values().map(|waiting| &waiting.header)
+    }
+
     /// The replay of an answer, which no longer waits.
     pub(crate) fn take_replay(&mut self, token: Token) -> Option<Replay> {
         self.replays.remove(&token.0)

@@ -3,7 +3,7 @@
 use super::{Cause, Waiter};
 use crate::Lane;
 use crate::request::SuspendedRequest;
-use crate::request_header::{RequestHeader, SlotId, Times};
+use crate::request_header::{RequestHeader, SlotId};
 use crate::response::Response;
 use disk::TxnId;
 use interface::Turn;
@@ -52,7 +52,7 @@ impl Lane {
     }
 
     fn fail_suspended(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
-        let SuspendedRequest { conn, arrived, frame, pins, lease_keys, .. } = suspended;
+        let SuspendedRequest { conn, times, frame, pins, lease_keys, .. } = suspended;
         self.leases.end_wait(&lease_keys, turn.now.mono);
         let Ok((Header::Request(request), _)) = Header::decode(&frame) else { return };
         let Request { shard, session, slot, .. } = request;
@@ -62,7 +62,6 @@ impl Lane {
             Retry::Once => self.fail_slot(turn, &SlotId { shard, session, slot }),
             Retry::Repeat => {
                 let response = Response::plain(Status::Io, &[]);
-                let times = Times { arrived, ..Times::default() };
                 let header = RequestHeader { times, ..RequestHeader::from(&request) };
                 self.send(turn, conn, &header, &response);
             }

@@ -10,9 +10,11 @@ use crate::request::{ReceivedFrame, ReceivedRequest, SuspendedRequest};
 use crate::request_header::{RequestHeader, Times};
 use crate::response::{DeferredReply, Response};
 use crate::session::State;
+use crate::traces::shown;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use interface::{Action, ConnId, Turn};
+use wire::traces::WaitCause;
 use wire::{Header, Request, Retry, Status};
 
 impl Lane {
@@ -25,8 +27,9 @@ impl Lane {
     ) {
         self.count_outstanding(received);
         let frame = turn.arena.get(received.frame).to_vec();
-        let (conn, bulk, arrived) = (received.conn, received.bulk, received.times.arrived);
-        let received = ReceivedFrame { conn, arrived, frame, bulk };
+        let (conn, bulk, times) = (received.conn, received.bulk, received.times);
+        self.trace_wait(turn, received, (shown(&cause), Vec::new()));
+        let received = ReceivedFrame { conn, times, frame, bulk };
         self.waiters.suspend(cause, Waiter::Received(received));
     }
 
@@ -34,10 +37,11 @@ impl Lane {
     pub(crate) fn run_received(&mut self, turn: &mut Turn<'_>, cause: &Cause) {
         for waiter in self.waiters.release(cause) {
             let Waiter::Received(received) = waiter else { continue };
-            let ReceivedFrame { conn, arrived, frame, bulk } = received;
+            let ReceivedFrame { conn, times, frame, bulk } = received;
+            self.traces.end_wait(times.trace, turn.now.mono);
             if self.connections.settled(conn) {
                 let frame = turn.arena.put(&frame);
-                self.on_request(turn, conn, (frame, bulk), Some(arrived));
+                self.on_request(turn, conn, (frame, bulk), Some(times));
             } else if let Some(bulk) = bulk {
                 turn.act(Action::Release { buf: bulk.buf });
             }
@@ -46,6 +50,20 @@ impl Lane {
 
     /// A connection has ended: drops its requests that were not begun.
     pub(crate) fn cancel_received(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
+        let of_conn = |waiter: &Waiter| match waiter {
+            Waiter::Received(received) => (received.conn == conn).then_some(received.times.trace),
+            Waiter::Slot(_)
+            | Waiter::Reply(_)
+            | Waiter::Size(..)
+            | Waiter::Step(_)
+            | Waiter::Grant(_)
+            | Waiter::Suspended(_) => None,
+        };
+        for (_, waiter) in self.waiters.all() {
+            if let Some(trace) = of_conn(waiter) {
+                self.traces.forget(trace);
+            }
+        }
         for bulk in self.waiters.cancel(conn) {
             turn.act(Action::Release { buf: bulk.buf });
         }
@@ -58,9 +76,14 @@ impl Lane {
         match self.metas[self.meta_index(request.shard)].blocker() {
             Some(blocker) => {
                 let cause = Cause::Lock(request.shard, blocker);
+                let whom = self.txns.client_of(blocker).into_iter().collect();
+                self.trace_wait(turn, received, (shown(&cause), whom));
                 self.waiters.suspend(cause, Waiter::Suspended(Box::new(suspended)));
             }
-            None => self.suspend_for_rows(turn, request.shard, suspended),
+            None => {
+                self.trace_wait(turn, received, (WaitCause::Rows, Vec::new()));
+                self.suspend_for_rows(turn, request.shard, suspended);
+            }
         }
     }
 
@@ -73,6 +96,9 @@ impl Lane {
     ) {
         let suspended = self.begin_suspension(turn, received);
         let suspended = SuspendedRequest { lease_keys, ..suspended };
+        let holders = self.leases.recalled_from(first, turn.now.mono);
+        let whom = self.clients_of(&holders);
+        self.trace_wait(turn, received, (WaitCause::Lease, whom));
         self.waiters.suspend(Cause::Lease(first), Waiter::Suspended(Box::new(suspended)));
     }
 
@@ -90,14 +116,15 @@ impl Lane {
             slot.state = State::Running(target);
         }
         let frame = turn.arena.get(received.frame).to_vec();
-        let (conn, open, arrived) = (received.conn, received.open, received.times.arrived);
+        let (conn, open, times) = (received.conn, received.open, received.times);
         let (bulk, pins, lease_keys) = (received.bulk, Vec::new(), Box::default());
-        SuspendedRequest { conn, open, arrived, frame, bulk, pins, lease_keys }
+        SuspendedRequest { conn, open, times, frame, bulk, pins, lease_keys }
     }
 
     /// Executes a suspended request whose wait is over. Its units stay pinned until then.
     pub(crate) fn resume(&mut self, turn: &mut Turn<'_>, suspended: SuspendedRequest) {
         self.leases.end_wait(&suspended.lease_keys, turn.now.mono);
+        self.traces.end_wait(suspended.times.trace, turn.now.mono);
         if !self.resume_pinned(turn, &suspended)
             && let Some(bulk) = suspended.bulk
         {
@@ -117,7 +144,7 @@ impl Lane {
         let waited = !suspended.pins.is_empty() || !suspended.lease_keys.is_empty();
         let SuspendedRequest { conn, open, bulk, .. } = *suspended;
         let (request, denied) = (&request, None);
-        let times = Times::of(Some(suspended.arrived), turn.now.mono);
+        let times = Times::of(Some(suspended.times), turn.now.mono);
         let received = ReceivedRequest { conn, open, request, frame, bulk, denied, times };
         if request.shard.is_data() {
             return self.resume_once(turn, &received, waited);

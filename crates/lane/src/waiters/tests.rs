@@ -5,8 +5,9 @@ use super::{Cause, Waiter, Waiters};
 use crate::acknowledgements::{BatchNo, Gate};
 use crate::request::{ReceivedFrame, Sizing};
 use crate::request_header::SlotId;
+use crate::request_header::Times;
 use alloc::vec::Vec;
-use interface::{BufId, Bulk, ConnId, Mono, NO_MAC, Seed};
+use interface::{BufId, Bulk, ConnId, NO_MAC, Seed};
 use wire::{Contents, InodeNo, SessionId, ShardId, Transno};
 
 fn waiters() -> Waiters {
@@ -37,7 +38,7 @@ fn received(conn: u64, buf: Option<u32>) -> Waiter {
     let bulk = |buf| Bulk { buf: BufId(buf), start: 0, bulk_bytes: 1, crc32c: None, mac: NO_MAC };
     Waiter::Received(ReceivedFrame {
         conn: ConnId(conn),
-        arrived: Mono(0),
+        times: Times::default(),
         frame: Vec::new(),
         bulk: buf.map(bulk),
     })

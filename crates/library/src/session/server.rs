@@ -5,6 +5,7 @@ use crate::Error;
 use client::{Answer, Call};
 use std::path::Path;
 use wire::counters::Snapshot;
+use wire::traces::Traces;
 use wire::{Freeze, Frozen, Inspect, Inspected, LaneId, Space, Stats, Wire as _};
 
 impl Session {
@@ -48,6 +49,18 @@ impl Session {
             let reply = self.call("counters", root, &Call::Counters(LaneId(lane))).await?;
             let Answer::Counters(_) = reply.answer else { return Err(broken("counters", root)) };
             lanes.push(Snapshot::decode(&reply.small).map_err(|_| broken("counters", root))?);
+        }
+        Ok(lanes)
+    }
+
+    /// Where the time of recent requests went, of each server lane.
+    pub(crate) async fn traces(&self) -> Result<Vec<Traces>, Error> {
+        let root = Path::new("/");
+        let mut lanes = Vec::new();
+        for lane in 0..self.server_lane_count() {
+            let reply = self.call("traces", root, &Call::Traces(LaneId(lane))).await?;
+            let Answer::Traces(_) = reply.answer else { return Err(broken("traces", root)) };
+            lanes.push(Traces::decode(&reply.small).map_err(|_| broken("traces", root))?);
         }
         Ok(lanes)
     }
