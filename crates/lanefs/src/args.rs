@@ -35,6 +35,7 @@ mod top;
 pub(crate) mod units;
 mod versus;
 mod warm;
+mod why;
 
 pub(crate) use affinity::Affinity;
 pub(crate) use bench::{
@@ -74,6 +75,7 @@ pub(crate) use stats::Stats;
 pub(crate) use top::Top;
 pub(crate) use versus::BenchVersus;
 pub(crate) use warm::Warm;
+pub(crate) use why::Why;
 
 use crate::address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -141,6 +143,8 @@ pub(crate) enum Command {
     Stats(Stats),
     /// Watch servers on a screen: what they do, for whom, and what is wrong
     Top(Top),
+    /// Show where the time of slow and stuck requests goes, and for whom they wait
+    Why(Why),
     /// Show who uses a mount, and where: requests by process and path, for some seconds
     Profile(Profile),
     /// List directories of a server, without a mount
@@ -341,6 +345,9 @@ pub(crate) struct Serving {
     pub(crate) promises: Promises,
     #[command(flatten)]
     pub(crate) lease_grants: LeaseGrants,
+    /// Remember requests that take this long or longer, for `lanefs why`
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = time)]
+    pub(crate) slow: Duration,
     #[command(flatten)]
     pub(crate) space: Space,
     #[command(flatten)]
@@ -360,6 +367,7 @@ impl Serving {
             affinity,
             promises,
             lease_grants,
+            slow,
             space,
             io,
             root_dir,
@@ -374,6 +382,7 @@ impl Serving {
         texts.push(format!("--recovery-soft={}", time_text(*recovery_soft)));
         texts.push(format!("--recovery-hard={}", time_text(*recovery_hard)));
         texts.extend(lease_grants.texts());
+        texts.push(format!("--slow={}", time_text(*slow)));
         texts.push(format!("--log-max={}", size_text(*log_bytes_max)));
         texts.push(format!("--collect={}", time_text(*collect)));
         texts.push(format!("--segment={}", size_text(*segment_bytes)));
@@ -586,6 +595,7 @@ mod tests {
             "--recovery-hard=2s",
             "--leases=off",
             "--lease-term=3s",
+            "--slow=7ms",
             "--log-max=16MiB",
             "--collect=3ms",
             "--segment=4",

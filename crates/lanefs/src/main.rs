@@ -56,6 +56,7 @@ mod top;
 mod umount;
 mod up;
 mod warm;
+mod why;
 
 use anyhow::Result;
 use args::Command;
@@ -114,6 +115,7 @@ fn run(command: Command) -> Result<()> {
         Command::Warm(args) => warm::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Why(args) => why::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Ls(args) => files::ls::run(&args),
         Command::Cat(args) => files::cat::run(&args),
@@ -158,6 +160,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Warm(_) => "warm",
         Command::Stats(_) => "stats",
         Command::Top(_) => "top",
+        Command::Why(_) => "why",
         Command::Profile(_) => "profile",
         Command::Ls(_) => "ls",
         Command::Cat(_) => "cat",

@@ -11,14 +11,14 @@ use std::time::Instant;
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/lock.py");
 
 /// A process with open files that locks ranges on command.
-struct Locker {
+pub(crate) struct Locker {
     process: Process,
     orders: ChildStdin,
-    pid: u32,
+    pub(crate) pid: u32,
 }
 
 impl Locker {
-    fn new(dir: &Path, name: &str) -> Self {
+    pub(crate) fn new(dir: &Path, name: &str) -> Self {
         Self::of(dir, &[name])
     }
 
@@ -39,19 +39,19 @@ impl Locker {
 
     /// The answer to an order.
     #[track_caller]
-    fn answer(&mut self, order: &str) -> String {
+    pub(crate) fn answer(&mut self, order: &str) -> String {
         self.process.line_with(&format!("{order}: ")).replace(&format!("{order}: "), "")
     }
 
     #[track_caller]
-    fn ask(&mut self, order: &str) -> String {
+    pub(crate) fn ask(&mut self, order: &str) -> String {
         self.send(order);
         self.answer(order)
     }
 
     /// Sends a command that waits for a lock, and checks that it waits.
     #[track_caller]
-    fn blocks(&mut self, order: &str) {
+    pub(crate) fn blocks(&mut self, order: &str) {
         self.send(order);
         self.is_blocked();
     }

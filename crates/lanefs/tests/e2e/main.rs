@@ -99,4 +99,5 @@ mod unprivileged;
 mod usage;
 mod version;
 mod warm;
+mod why;
 mod xattrs;

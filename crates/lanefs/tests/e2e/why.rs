@@ -1,0 +1,145 @@
+//! `lanefs why` names the cause: a disk that does not flush, a client that keeps its lease, a process
+//! that sleeps with a lock.
+
+use crate::fixture::{Fixture, Process, failure, kill, must, program, until};
+use crate::idle::secret;
+use crate::locks::Locker;
+use crate::raw_client::{Raw, hello};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use wire::*;
+
+const LEASES: [&str; 4] = ["--export", "up", "--leases", "on"];
+
+fn why(fixture: &Fixture, server: &str, arguments: &[&str]) -> String {
+    must(fixture.lanefs(["why", "--server", server]).args(arguments))
+}
+
+fn objects(fixture: &Fixture, server: &str, arguments: &[&str]) -> Vec<Value> {
+    let said = why(fixture, server, &[&["--json"], arguments].concat());
+    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Asks until a line says this; returns all that was said then.
+#[track_caller]
+fn until_said(fixture: &Fixture, server: &str, arguments: &[&str], parts: &[&str]) -> String {
+    let mut said = String::new();
+    until(&format!("`lanefs why` says {parts:?}"), || {
+        said = why(fixture, server, arguments);
+        said.lines().any(|line| parts.iter().all(|part| line.contains(part)))
+    });
+    said
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_disk_that_does_not_flush_is_named() {
+    let Some(fixture) = Fixture::new("why_disk") else { return };
+    let server =
+        fixture.serve_with("127.0.0.1:0", &["--lanes", "1", "--sync", "--fault", "stall-log:1"]);
+    assert!(why(&fixture, &server.address, &[]).starts_with("No such request waits"));
+    let secret = secret(&fixture);
+    let hello = hello(secret.credential(), ("up", 0), ClientUuid([7; 16]));
+    let hello = Hello { host_name: Bytes(b"builder"), job: Bytes(b"night"), ..hello };
+    let mut raw = Raw::of(&server.address, &secret, &hello).unwrap();
+    let create = Create {
+        caller: Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) },
+        parent: InodeNo::ROOT,
+        name: Name::new(b"stuck").unwrap(),
+        mode: 0o644,
+        umask: 0,
+        exclusive: true,
+        handle: None,
+    };
+    raw.send(Op::Create, InodeNo::ROOT.shard(), |to| to.write(&create));
+    let parts = ["the disk has been flushing the log for "];
+    let said = until_said(&fixture, &server.address, &[], &parts);
+    assert!(said.contains("builder (job night): create \"stuck\" in inode "), "{said}");
+    let found = objects(&fixture, &server.address, &["--client", "builder"]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((&found[0]["kept"], &found[0]["op"]), (&"waiting".into(), &"create".into()));
+    assert_eq!(found[0]["waits"][0]["cause"], "batch");
+    assert!(objects(&fixture, &server.address, &["--client", "other"]).is_empty());
+    let file = fixture.path("trace.json");
+    why(&fixture, &server.address, &["--chrome", file.to_str().unwrap()]);
+    let trace: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert!(events.iter().any(|event| event["name"] == "wait: batch"), "{events:?}");
+    kill(server.process.pid());
+}
+
+#[test]
+fn a_stopped_client_that_has_a_lease_is_named() {
+    let Some(fixture) = Fixture::new("why_lease") else { return };
+    let more = ["--lease-term", "60s", "--lanes", "1", "--slow", "1ms"];
+    let server = fixture.serve_with("127.0.0.1:0", &more);
+    let holder =
+        fixture.mount(&server.address, "holder", &[&LEASES[..], &["--job", "build"]].concat());
+    let other = fixture.mount(&server.address, "other", &LEASES);
+    fs::write(holder.dir.join("file"), "x").unwrap();
+    let path = other.dir.join("file");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "x");
+    assert_eq!(fs::metadata(holder.dir.join("file")).unwrap().mode() & 0o777, 0o644);
+    holder.process.signal(Signal::STOP);
+    let mut command = program("chmod");
+    command.arg("600").arg(&path);
+    let mut chmod = Process::start(&mut command);
+    let name = format!("client {} (job build) to give up its lease of inode ", host());
+    let said = until_said(&fixture, &server.address, &["--client", "build"], &["waiting ", &name]);
+    assert!(said.contains(": setattr inode "), "{said}");
+    // The same by the path: this mount still answers.
+    let by_path = must(fixture.lanefs(["why"]).arg(&path));
+    assert!(by_path.contains(&name), "{by_path}");
+    holder.process.signal(Signal::CONT);
+    assert!(chmod.end().success());
+    let said = until_said(&fixture, &server.address, &["--slow"], &["waited ", &name]);
+    assert!(said.contains(" ago "), "{said}");
+    other.stop();
+    holder.stop();
+}
+
+#[test]
+fn a_process_that_sleeps_with_a_lock_is_named() {
+    let Some(fixture) = Fixture::new("why_lock") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1"]);
+    let mounts =
+        ["one", "two"].map(|name| fixture.mount(&server.address, name, &["--export", "up"]));
+    fs::write(mounts[0].dir.join("f"), "").unwrap();
+    let mut sleeper = Locker::new(&mounts[0].dir, "f");
+    let mut waiter = Locker::new(&mounts[1].dir, "f");
+    assert_eq!(sleeper.ask("lockf w 0 0"), "ok");
+    waiter.blocks("lockf w 0 0");
+    let inode = fs::metadata(mounts[0].dir.join("f")).unwrap().ino();
+    let line = format!(
+        "for a lock on inode {inode} that process {} (python3) of client {} holds",
+        sleeper.pid,
+        host()
+    );
+    until_said(&fixture, &server.address, &[], &["waiting ", &line]);
+    // By both processes: the one that waits, and the one that is waited for.
+    for pid in [sleeper.pid, waiter.pid] {
+        let said = why(&fixture, &server.address, &["--pid", &pid.to_string()]);
+        assert!(said.contains(&line), "{said}");
+    }
+    assert_eq!(sleeper.ask("lockf u 0 0"), "ok");
+    assert_eq!(waiter.answer("lockf w 0 0"), "ok");
+    assert!(objects(&fixture, &server.address, &["--pid", &waiter.pid.to_string()]).is_empty());
+    drop((sleeper, waiter));
+    mounts.into_iter().for_each(crate::fixture::Mount::stop);
+}
+
+#[test]
+fn only_who_administers_is_told() {
+    let Some(fixture) = Fixture::new("why_secret") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &[]);
+    let other = fixture.path("other_secret");
+    fs::write(&other, format!("{}\n", "7".repeat(64))).unwrap();
+    let mut command = fixture.lanefs(["why", "--server", &server.address, "--secret-file"]);
+    let (code, said) = failure(&crate::fixture::run(command.arg(&other)));
+    assert!(code != 0 && said.contains("secret"), "{code} {said}");
+}
