@@ -20,6 +20,13 @@ use wire::{
     request_flag,
 };
 
+/// The trace id of a request: of this client's start, and in the order in which requests are made. So
+/// servers keep one of many as a sample ([`wire::traces::is_sample`]).
+fn trace_id(seed: &[u8; 32], sequence_no: u64) -> u64 {
+    let tag = u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]]);
+    u64::from(tag) << 32 | sequence_no & u64::from(u32::MAX)
+}
+
 impl Client {
     /// Makes a job's next request, and the one beside it, and queues them.
     pub(crate) fn submit(&mut self, job_id: usize, request: NewRequest, body: Vec<u8>) {
@@ -280,7 +287,7 @@ impl Client {
             conn_epoch: link.conn_epoch,
             layout: exchange.layout,
             transno: Transno(0),
-            trace_id: 0,
+            trace_id: trace_id(&self.config.seed, exchange.sequence_no),
             map_epoch,
         });
         let bulk = exchange.bulk;
