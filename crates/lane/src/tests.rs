@@ -28,7 +28,7 @@ mod recovery;
 mod rotation;
 mod shares;
 mod sizes;
-mod traces;
 mod synced;
+mod traces;
 mod trouble;
 mod writes;
