@@ -103,6 +103,7 @@ fn help(row: &MetricRow) -> &'static str {
         "leases_refused" => "Leases not granted, by reason",
         "context_switches" => "Context switches of the process",
         "peer_messages" => "Messages between the lanes",
+        "recalled" => "Leases recalled from this client, by kind",
         "recovery_clients" => "Clients of the recovery of this start, by what became of them",
         "replays" => "Replays of the recovery of this start, by outcome",
         _ => row.help,
