@@ -6,10 +6,13 @@ use super::text::time_text;
 use anyhow::{Context as _, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
+use std::fs;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Of the kernel's module haltpoll, for virtual machines.
+const HALT_POLL_NS: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
 const COUNT_MAX: usize = 300;
 const MEASURING_MAX: Duration = Duration::from_secs(1);
 /// So long a core is left alone, so that it halts.
@@ -31,12 +34,20 @@ impl Wakeups {
 /// Measures it on this machine.
 pub(super) fn look() -> Finding {
     match measure() {
-        Ok(wakeups) => judge(&wakeups),
+        Ok(wakeups) => judge(&wakeups, halt_poll()),
         Err(error) => Finding::note("wake-up", format!("cannot be measured: {error:#}")),
     }
 }
 
-fn judge(wakeups: &Wakeups) -> Finding {
+/// How long an idle core of this virtual machine looks for work before it halts, in nanoseconds; `None`: not by
+/// the kernel's haltpoll.
+fn halt_poll() -> Option<u64> {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let driver = read("/sys/devices/system/cpu/cpuidle/current_driver")?;
+    (driver.trim() == "haltpoll").then(|| read(HALT_POLL_NS)?.trim().parse().ok())?
+}
+
+fn judge(wakeups: &Wakeups, halt_poll_ns: Option<u64>) -> Finding {
     let (median, p99) = (wakeups.at(50), wakeups.at(99));
     let found = format!(
         "a sleeping thread runs {} after it is woken (median of {}), 1 in 100 after {} or more",
@@ -44,7 +55,13 @@ fn judge(wakeups: &Wakeups) -> Finding {
         wakeups.0.len(),
         time_text(p99)
     );
-    let finding = if median > SLOW {
+    let finding = if median > SLOW && halt_poll_ns == Some(0) {
+        let remedy = format!(
+            "idle cores of this virtual machine halt at once: `echo 200000 > {HALT_POLL_NS}`, as root, lets them \
+             look for work for up to 200 us, after recent work only"
+        );
+        Finding::note("wake-up", found).remedy(remedy)
+    } else if median > SLOW {
         let remedy = "where cores are free, `--spin 50us` avoids wake-ups; in a virtual machine the host's \
                       kvm.halt_poll_ns or the guest's module haltpoll makes them faster";
         Finding::note("wake-up", found).remedy(remedy)
@@ -111,8 +128,8 @@ mod tests {
 
     #[test]
     fn slow_wake_ups_have_a_remedy() {
-        let of =
-            |us: &[u64]| judge(&Wakeups(us.iter().map(|us| Duration::from_micros(*us)).collect()));
+        let wakeups = |us: &[u64]| Wakeups(us.iter().copied().map(Duration::from_micros).collect());
+        let of = |us: &[u64]| judge(&wakeups(us), None);
         let usual = of(&[5, 6, 900]);
         assert_eq!(usual.severity, Severity::Ok);
         assert!(
@@ -120,6 +137,8 @@ mod tests {
         );
         let slow = of(&[80, 90, 100]);
         assert!(slow.severity == Severity::Note && slow.found.contains("90 us"), "{slow}");
+        let halting = judge(&wakeups(&[80, 90, 100]), Some(0));
+        assert!(halting.remedy.is_some_and(|remedy| remedy.contains(HALT_POLL_NS)));
         let late = of(&[5, 3000, 3000]);
         assert!(late.remedy.is_some_and(|remedy| remedy.contains("--spin")));
         let late = of(&[[5; 199].as_slice(), &[3000; 5]].concat());
