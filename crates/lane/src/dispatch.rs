@@ -32,11 +32,11 @@ impl Lane {
         (frame, bulk): (Span, Option<Bulk>),
         earlier: Option<Times>,
     ) {
-        let outer = self.traces.take_current();
+        let depth = self.traces.depth();
         let outcome = self.arrive(turn, conn, (frame, bulk), earlier);
         let connections = &self.connections;
         let client = || connections.get(conn).map(|open| open.client);
-        self.traces.end(turn.arena.get(frame), outer, client);
+        self.traces.end(turn.arena.get(frame), depth, client);
         let retained = match outcome {
             Ok(retained) => retained,
             Err(protocol_error) => {

@@ -6,8 +6,9 @@
 //! ```
 //! A trace has a number, which the request carries in its [`Times`]; only a request that is not
 //! answered in the turn in which it arrived has an open trace under it. Times are those of turns, so
-//! no clock is read for a request. Invariant: the number of open traces and that of kept ones are
-//! bounded; beyond the bound a request has no trace.
+//! no clock is read for a request. Invariants: the number of open traces and that of kept ones are
+//! bounded; beyond the bound a request has no trace. A number is free, or reserved by one request
+//! that is being executed, or that of one open trace.
 
 mod report;
 
@@ -50,10 +51,12 @@ impl From<&RequestHeader> for Names {
     }
 }
 
-/// The request that is being executed in this turn.
+/// A request that is being executed in this turn.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Current {
+struct Current {
     no: TraceNo,
+    /// The number is reserved; its trace is not open yet.
+    is_reserved: bool,
     names: Names,
     arrived: Mono,
     ahead_count: u32,
@@ -62,6 +65,10 @@ pub(crate) struct Current {
     /// Its trace was open, and has ended.
     was_open: bool,
 }
+
+/// How many requests were being executed when another one arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depth(usize);
 
 /// A wait of a request.
 #[derive(Clone, Debug)]
@@ -107,7 +114,8 @@ pub(crate) struct Traces {
     /// By number, from 1.
     open: Vec<Option<Open>>,
     free: Vec<TraceNo>,
-    current: Option<Current>,
+    /// A request may have others executed meanwhile: the last one is the innermost.
+    current: Vec<Current>,
     slow: VecDeque<Done>,
     samples: VecDeque<Done>,
     /// The turn of the requests that were counted last.
@@ -123,7 +131,7 @@ impl Traces {
         Self {
             open: Vec::new(),
             free: Vec::new(),
-            current: None,
+            current: Vec::new(),
             slow: VecDeque::new(),
             samples: VecDeque::new(),
             turn_at: Mono(0),
@@ -140,39 +148,61 @@ impl Traces {
             (self.turn_at, self.turn_count) = (now, 0);
         }
         let times = Times::of(earlier, now);
-        let no = if earlier.is_some() { times.trace } else { self.next_no() };
+        let (no, is_reserved) = self.number_of(earlier);
         let Request { op, session, xid, trace_id, shard, .. } = *request;
         let names = Names { op, session, xid, trace_id, is_data: shard.is_data() };
         let (arrived, ahead_count) = (times.arrived, self.turn_count);
         let (status, was_open) = (None, false);
-        self.current = Some(Current { no, names, arrived, ahead_count, status, was_open });
+        let current = Current { no, is_reserved, names, arrived, ahead_count, status, was_open };
+        self.current.push(current);
         self.turn_count = self.turn_count.saturating_add(1);
         Times { trace: no, ..times }
     }
 
-    /// The number that the next trace has once it is open.
-    fn next_no(&self) -> TraceNo {
-        if let Some(no) = self.free.last() {
-            return *no;
+    /// The number of a request's trace, and whether it is reserved. One that was executed before keeps
+    /// its own, from the earlier execution if that has not ended.
+    fn number_of(&mut self, earlier: Option<Times>) -> (TraceNo, bool) {
+        if let Some(Times { trace, .. }) = earlier.filter(|times| times.trace != TraceNo::NONE) {
+            if self.open_mut(trace).is_some() {
+                return (trace, false);
+            }
+            let outer = self.current.iter_mut().find(|current| current.no == trace);
+            if let Some(outer) = outer {
+                let is_reserved = core::mem::take(&mut outer.is_reserved);
+                outer.no = TraceNo::NONE;
+                return (trace, is_reserved);
+            }
         }
-        if self.open.len() < OPEN_COUNT_MAX { TraceNo::at(self.open.len()) } else { TraceNo::NONE }
+        if let Some(no) = self.free.pop() {
+            return (no, true);
+        }
+        if self.open.len() >= OPEN_COUNT_MAX {
+            return (TraceNo::NONE, false);
+        }
+        self.open.push(None);
+        (TraceNo::at(self.open.len() - 1), true)
     }
 
-    /// Takes the current request out, while another one is executed.
-    pub(crate) const fn take_current(&mut self) -> Option<Current> {
-        self.current.take()
+    /// What is being executed when another request arrives.
+    pub(crate) const fn depth(&self) -> Depth {
+        Depth(self.current.len())
     }
 
-    /// The execution of the current request is over for this turn.
+    /// The execution of the request that arrived at this depth is over for this turn.
     pub(crate) fn end(
         &mut self,
         frame: &[u8],
-        outer: Option<Current>,
+        depth: Depth,
         client: impl FnOnce() -> Option<ClientUuid>,
     ) {
-        let current = core::mem::replace(&mut self.current, outer);
-        let Some(current) = current else { return };
-        let Some(status) = current.status else { return self.open(&current, frame) };
+        if self.current.len() <= depth.0 {
+            return; // It was not begun.
+        }
+        let Some(current) = self.current.pop() else { return };
+        let Some(status) = current.status else { return self.open(current, frame) };
+        if current.is_reserved {
+            self.free.push(current.no);
+        }
         if !current.was_open && is_sample(current.names.trace_id) {
             let open = opened(&current, frame);
             let (kept, phases_us, flush_us) = (Kept::Sample, [0; 3], 0);
@@ -181,16 +211,10 @@ impl Traces {
         }
     }
 
-    fn open(&mut self, current: &Current, frame: &[u8]) {
-        let Some(index) = current.no.index() else { return };
-        if index == self.open.len() {
-            self.open.push(None);
-            self.free.push(current.no);
-        }
-        if self.open[index].is_none() {
-            let taken = self.free.pop();
-            assert!(taken == Some(current.no), "the next number is that of the current request");
-            self.open[index] = Some(opened(current, frame));
+    /// Opens the trace of a request, if its number is reserved for that.
+    fn open(&mut self, current: Current, frame: &[u8]) {
+        if let Some(index) = current.no.index().filter(|_| current.is_reserved) {
+            self.open[index] = Some(opened(&current, frame));
         }
     }
 
@@ -211,8 +235,11 @@ impl Traces {
 
     /// A request begins to wait, perhaps the current one.
     fn begin_wait(&mut self, no: TraceNo, frame: &[u8], wait: Wait) {
-        if let Some(current) = self.current.filter(|current| current.no == no) {
-            self.open(&current, frame);
+        let current = self.current.iter_mut().find(|current| current.no == no);
+        if let Some(current) = current.filter(|current| current.is_reserved) {
+            let reserved = *current;
+            current.is_reserved = false;
+            self.open(reserved, frame);
         }
         let Some(open) = self.open_mut(no) else { return };
         if open.waits.len() >= WAIT_COUNT_MAX {
@@ -238,9 +265,8 @@ impl Traces {
     ) {
         let no = header.times.trace;
         let open = self.close(no);
-        if let Some(current) = &mut self.current
-            && current.no == no
-        {
+        let mut innermost = self.current.iter_mut().rev();
+        if let Some(current) = innermost.find(|current| current.no == no && no != TraceNo::NONE) {
             (current.status, current.was_open) = (Some(status), open.is_some());
         }
         let Some(mut open) = open else { return };

@@ -8,7 +8,7 @@ mod shown;
 mod text;
 
 use crate::exit::{Code, Exit};
-use crate::{args, export, mounts, out, running, stats};
+use crate::{args, control, export, mounts, out, running, stats};
 use anyhow::{Context as _, Result};
 use library::Traces;
 use library::traces::{Kept, Party, RequestTrace};
@@ -26,7 +26,10 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) fn run(args: &args::Why) -> Result<()> {
     let about = args.path.as_deref().map(About::of).transpose()?;
     let server = match (&args.server, &about) {
-        (Some(server), _) => stats::server_of(Some(server))?,
+        (Some(server), _) => match control::mount_at(server)?.and_then(|mount| mount.address) {
+            Some(address) => address,
+            None => stats::server_of(Some(server))?,
+        },
         (None, Some(about)) => about.server()?,
         (None, None) => stats::server_of(None)?,
     };

@@ -121,9 +121,10 @@ fn a_process_that_sleeps_with_a_lock_is_named() {
         host()
     );
     until_said(&fixture, &server.address, &[], &["waiting ", &line]);
-    // By both processes: the one that waits, and the one that is waited for.
-    for pid in [sleeper.pid, waiter.pid] {
-        let said = why(&fixture, &server.address, &["--pid", &pid.to_string()]);
+    // By both processes: the one that is waited for, and the one that waits, at the server of its mount.
+    let server_of_mount = mounts[1].dir.to_str().unwrap();
+    for (pid, server) in [(sleeper.pid, &*server.address), (waiter.pid, server_of_mount)] {
+        let said = why(&fixture, server, &["--pid", &pid.to_string()]);
         assert!(said.contains(&line), "{said}");
     }
     assert_eq!(sleeper.ask("lockf u 0 0"), "ok");
