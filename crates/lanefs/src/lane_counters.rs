@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 /// Who waits for a lane's counters.
 #[derive(Default)]
-struct Desk {
-    has_askers: AtomicBool,
-    askers: Mutex<Vec<Sender<Snapshot>>>,
+struct Askers {
+    is_asked: AtomicBool,
+    waiting: Mutex<Vec<Sender<Snapshot>>>,
 }
 
 /// A lane's end.
 #[derive(Clone, Default)]
-pub(crate) struct Answers(Arc<Desk>);
+pub(crate) struct Answers(Arc<Askers>);
 
 /// The other end, for all lanes.
 #[derive(Clone)]
@@ -28,13 +28,13 @@ pub(crate) struct Counters(Arc<[(Answers, Waker)]>);
 impl Answers {
     /// Answers all that have asked. Called by the lane between two turns.
     pub(crate) fn give(&self, snapshot: impl FnOnce() -> Snapshot) {
-        let Self(desk) = self;
-        if !desk.has_askers.load(Ordering::Acquire) {
+        let Self(shared) = self;
+        if !shared.is_asked.load(Ordering::Acquire) {
             return;
         }
-        desk.has_askers.store(false, Ordering::Release);
+        shared.is_asked.store(false, Ordering::Release);
         let askers = {
-            let mut askers = desk.askers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut askers = shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *askers)
         };
         let snapshot = snapshot();
@@ -45,9 +45,9 @@ impl Answers {
     }
 
     fn ask(&self, asker: Sender<Snapshot>) {
-        let Self(desk) = self;
-        desk.askers.lock().unwrap_or_else(PoisonError::into_inner).push(asker);
-        desk.has_askers.store(true, Ordering::Release);
+        let Self(shared) = self;
+        shared.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(asker);
+        shared.is_asked.store(true, Ordering::Release);
     }
 }
 

@@ -265,9 +265,9 @@ fn start(
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let mailboxes = Mesh::mailboxes(lane_count)?;
     let stoppers = mailboxes.iter().map(ring::Mailbox::stopper).collect();
-    let desks: Vec<_> =
+    let answers: Vec<_> =
         mailboxes.iter().map(|mailbox| (Answers::default(), mailbox.waker())).collect();
-    let counters = Counters::new(desks.iter().cloned());
+    let counters = Counters::new(answers.iter().cloned());
     let mut inspections = inspect::processes::start(
         store.path(),
         mailboxes.iter().map(ring::Mailbox::waker).collect(),
@@ -280,7 +280,7 @@ fn start(
     let spin_us = args.spin.us();
     let recovering = Arc::new(AtomicU16::new(lane_count));
     let fault = faults::faults(&args.faults, recovering.clone());
-    let lanes = mailboxes.into_iter().zip(restored).zip(logs).zip(cores).zip(desks);
+    let lanes = mailboxes.into_iter().zip(restored).zip(logs).zip(cores).zip(answers);
     for ((((mailbox, restored), (log, start_offset)), core), (answers, _)) in lanes {
         let lane = mailbox.lane();
         let config = lane::Config {
