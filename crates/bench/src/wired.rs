@@ -91,7 +91,7 @@ fn new_lane(secret: Secret) -> Result<Lane> {
         // All clients connect at once, and only they.
         limits: Limits { handshake_count_max: 4096, ..Limits::default() },
         fs_key: lane::FsKey::new([0; 32]),
-        share_before: lane::Share::default(),
+        promised: lane::Limits::default().promised(),
         rules: wire::Rules::default(),
         affinity: lane::Affinity::Object,
     };

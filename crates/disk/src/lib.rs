@@ -41,7 +41,7 @@ pub use logged::{LoggedContents, has_logged};
 pub use logged_range::LoggedRange;
 pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow, ShardPosition};
-pub use share::Share;
+pub use share::{Promised, Share};
 pub use sums::{BLOCK_BYTES, BlockSum, BlockSums, GROUP_BLOCK_COUNT, REGION_BLOCK_COUNT};
 pub use superblock::{Creation, SUPERBLOCK_BYTES, Superblock};
 pub use trailer::{LogPosition, Trailer, zero_piece_count};

@@ -1,5 +1,5 @@
-//! The sharing mode of a server: which replies are deferred. A store remembers it for its next
-//! recovery.
+//! What a server promises its clients: which replies are deferred, and how long leases last. A store
+//! remembers it for its next recovery.
 
 /// Which replies are deferred until the changes that they depend on are durable (docs/protocol.md §6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -43,5 +43,26 @@ impl Share {
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|share| share.number() == number)
+    }
+}
+/// What the clients of a server may rely on until the next recovery is completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Promised {
+    /// The weakest sharing mode.
+    pub share: Share,
+    /// The longest term of a lease, in milliseconds; 0: none were granted.
+    pub lease_term_ms: u64,
+}
+
+impl Promised {
+    /// What is assumed where nothing is known: the weakest mode, and the longest term that a server
+    /// can be started with.
+    pub const UNKNOWN: Self = Self { share: Share::Off, lease_term_ms: 60_000 };
+
+    /// What clients may rely on after two starts without a completed recovery between them.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let share = self.share.min(other.share);
+        Self { share, lease_term_ms: self.lease_term_ms.max(other.lease_term_ms) }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field
 //!      0     8 magic "LANEFSSB"
-//!      8     4 format version 8
+//!      8     4 format version 10
 //!     12     4 crc32c over all 4096 bytes, this field as 0
 //!     16    16 fs, the file system's uuid
 //!     32     2 meta_shard_count
@@ -60,7 +60,7 @@ pub struct Creation {
 
 impl Superblock {
     /// The format this build reads and writes.
-    pub const FORMAT_VERSION: u32 = 9;
+    pub const FORMAT_VERSION: u32 = 10;
     /// The smallest stripe: one block that has a checksum.
     pub const STRIPE_UNIT_BYTES_MIN: u64 = crate::BLOCK_BYTES as u64;
     /// The default number of shards of either kind.

@@ -4,7 +4,7 @@ use crate::affinity::Affinity;
 use crate::token::FsKey;
 use alloc::string::String;
 use alloc::vec::Vec;
-pub use disk::Share;
+pub use disk::{Promised, Share};
 use wire::Rules;
 use wire::{FsUuid, LaneId, Map, Secrets, ServerId};
 
@@ -23,8 +23,8 @@ pub struct Config {
     pub secrets: Secrets,
     /// The key of the file system: the same at each of its servers and starts, known to them only.
     pub fs_key: FsKey,
-    /// The weakest sharing mode in force since the last completed recovery.
-    pub share_before: Share,
+    /// What was promised since the last completed recovery, by this start too.
+    pub promised: Promised,
     /// The number of this start of the store, from 1.
     pub boot_id: u64,
     /// Exports of the command line, each the whole file system. The first is the default, unless
@@ -129,6 +129,14 @@ pub struct Limits {
     /// New directories down to this depth are spread over the metadata shards, deeper ones stay
     /// with their parent: 0 (none), 1 (the root's entries) or 2.
     pub spread_depth: u8,
+}
+
+impl Limits {
+    /// What a server with these limits promises its clients.
+    #[must_use]
+    pub const fn promised(&self) -> Promised {
+        Promised { share: self.share, lease_term_ms: self.lease_term_ms }
+    }
 }
 
 impl Default for Limits {

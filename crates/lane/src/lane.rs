@@ -120,9 +120,9 @@ impl Lane {
         let sessions = Sessions::new(seed, restored.sessions, restored.slots);
         let recovery = {
             let queues =
-                Queues::new(config.share_before, config.rules.hold(wire::Rule::MergePeerLanes));
+                Queues::new(config.promised.share, config.rules.hold(wire::Rule::MergePeerLanes));
             let awaits = config.rules.hold(wire::Rule::LeaseRestart);
-            let lease_ms = if awaits { config.limits.lease_term_ms } else { 0 };
+            let lease_ms = if awaits { config.promised.lease_term_ms } else { 0 };
             let before = (restored.failed, restored.recovered);
             Recovery::new(sessions.recorded(), before, queues, lease_ms)
         };

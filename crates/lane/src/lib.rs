@@ -87,7 +87,7 @@ mod unstable;
 mod waiters;
 
 pub use affinity::Affinity;
-pub use config::{Config, Export, Limits, Share};
+pub use config::{Config, Export, Limits, Promised, Share};
 pub use export::EXPORTS_BYTES_MAX;
 pub use lane::Lane;
 pub use restore::{Restore, Restored};

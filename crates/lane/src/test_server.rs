@@ -5,7 +5,7 @@
 //! released twice or never, two appends at a time. Frames to peers lie in their inboxes.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::wildcard_enum_match_arm)]
 
-use crate::{Affinity, Config, Export, FsKey, Lane, Limits, Restore, Share};
+use crate::{Affinity, Config, Export, FsKey, Lane, Limits, Promised, Restore};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -81,8 +81,8 @@ pub(crate) struct TestServer {
     pub(crate) affinity: Affinity,
     /// The number of timers that lanes have set.
     pub(crate) wake_count: usize,
-    /// The weakest sharing mode since a recovery was completed.
-    pub(crate) share_before: Option<Share>,
+    /// What was promised since a recovery was completed.
+    pub(crate) promised: Option<Promised>,
     /// An append ends this many times more slowly than everything else.
     pub(crate) log_slowness: usize,
     /// The rules of the protocol that hold.
@@ -126,7 +126,7 @@ impl TestServer {
             handed_over_count: 0,
             affinity: Affinity::default(),
             wake_count: 0,
-            share_before: None,
+            promised: None,
             log_slowness: 0,
             rules: Rules::default(),
             evicted_count_max: 4096,
@@ -155,9 +155,9 @@ impl TestServer {
         let term = Term::of_boot(self.boot_id);
         self.map = Map::single_server(lane_count, self.shard_counts, term);
         self.recovered_count = 0;
-        let share = self.limits.share;
-        let share_before = self.share_before.map_or(share, |before| before.min(share));
-        self.share_before = Some(share_before);
+        let promised = self.limits.promised();
+        let promised = self.promised.map_or(promised, |before| before.and(promised));
+        self.promised = Some(promised);
         let mut restore = self.restore();
         restore.remember_evicted(self.evicted_count_max);
         for (index, restored) in
@@ -178,7 +178,7 @@ impl TestServer {
                 seed,
                 limits: self.limits,
                 fs_key: FsKey::new([4; 32]),
-                share_before,
+                promised,
                 rules: self.rules,
                 affinity: self.affinity,
             };
@@ -426,7 +426,7 @@ impl TestServer {
             Action::Recovered => {
                 self.recovered_count += 1;
                 if self.recovered_count == self.lane_count() {
-                    self.share_before = Some(self.limits.share);
+                    self.promised = Some(self.limits.promised());
                 }
             }
             Action::Point(_) => {}

@@ -156,7 +156,7 @@ impl Harness {
             seed: [5; 32],
             limits: Limits::default(),
             fs_key: lane::FsKey::new([4; 32]),
-            share_before: lane::Share::default(),
+            promised: lane::Limits::default().promised(),
             rules: wire::Rules::default(),
             affinity: lane::Affinity::Object,
         };

@@ -255,11 +255,11 @@ fn start(
     let reserve_bytes = LogFile::RESERVE_BYTES.min(args.serving.space.segment_bytes / 4);
     let logs = store.new_logs(&row_store, lane_count, reserve_bytes)?;
     let mut row_threads = RowThreads::new(row_store.clone(), Pace { lengths, collect }, lane_count);
-    // The weakest counts until a recovery is completed.
-    let share = args.serving.promises.share.mode();
-    let share_before = row_store.share_before()?.map_or(share, |before| before.min(share));
-    row_store.set_share(share_before)?;
-    let recovered = when_recovered(lane_count, row_store, share)?;
+    // Clients rely on earlier promises until a recovery is completed.
+    let promises = limits(&args.serving).promised();
+    let promised = row_store.promised_before()?.map_or(promises, |before| before.and(promises));
+    row_store.set_promised(promised)?;
+    let recovered = when_recovered(lane_count, row_store, promises)?;
     let exports = exports(&args.serving.exports)?;
     check_stored(&exports, &restored)?;
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
@@ -294,7 +294,7 @@ fn start(
             seed: library::random()?,
             limits: limits(&args.serving),
             fs_key: lane::FsKey::new(*store.fs_key()),
-            share_before,
+            promised,
             rules: wire::Rules::default(),
             affinity: args.serving.affinity.mode(),
         };
@@ -347,17 +347,21 @@ fn start(
     Ok(Started { stoppers, row_threads, counters })
 }
 
-/// Records the sharing mode when the recovery of every lane is over: changes made under the earlier modes are
-/// durable then. A thread does it, because the write blocks.
-fn when_recovered(lane_count: u16, row_store: RowStore, share: lane::Share) -> Result<Sender<()>> {
+/// Records what this start promises when the recovery of every lane is over: changes made under the earlier
+/// sharing modes are durable then, and earlier leases have ended. A thread does it, because the write blocks.
+fn when_recovered(
+    lane_count: u16,
+    row_store: RowStore,
+    promises: lane::Promised,
+) -> Result<Sender<()>> {
     let (sender, recovered) = channel();
     let thread = std::thread::Builder::new().name("recovered".to_owned());
     let spawned = thread.spawn(move || {
         if recovered.iter().take(usize::from(lane_count)).count() < usize::from(lane_count) {
             return;
         }
-        if let Err(error) = row_store.set_share(share) {
-            warn!("{error}: the next recovery waits as the weaker mode does");
+        if let Err(error) = row_store.set_promised(promises) {
+            warn!("{error}: the next recovery goes by earlier promises, too");
         }
     });
     spawned.context("cannot start a thread")?;

@@ -242,7 +242,7 @@ impl Plan {
             (Kind::Write, 2),
             (Kind::Close, 1),
         ];
-        (self.leases, self.lease_term_ms) = (true, 1_000);
+        (self.leases, self.lease_term_ms, self.term_changes) = (true, 1_000, false);
         self.client_lanes.resize_with(self.client_lanes.len().clamp(2, 3), || 1);
         self.mix = MIX.to_vec();
         (self.choice_count, self.name_count) = (2, 2);

@@ -186,6 +186,8 @@ pub(crate) struct Plan {
     /// The clients cache under leases.
     pub(crate) leases: bool,
     pub(crate) lease_term_ms: u64,
+    /// Each start of the server chooses another term.
+    pub(crate) term_changes: bool,
     /// How long a kernel needs for a recall at most.
     pub(crate) recall_ns_max: u64,
     /// Messages between the server's lanes get lost, repeated, delayed and reordered.
@@ -281,6 +283,7 @@ impl Plan {
             quiet_ms: prng.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
             leases,
             lease_term_ms: prng.clone().pick(&[1_000, 10_000]).unwrap_or(10_000),
+            term_changes: prng.clone().one_in(5),
             recall_ns_max: speeds.request_ns * RECALL_FACTOR,
             peer_faults: prng.clone().one_in(3),
             trace: &[],

@@ -11,7 +11,7 @@ use interface::{
     Action, Core, Errno, Event, LogSpace, NetAction, NetEvent, ObjectEvent, PeerAction,
     ProtocolPoint, Span, StoreAction, StoreEvent, Turn, Usage,
 };
-use lane::{Affinity, Config, Export, Lane, Limits, Restore, Share};
+use lane::{Affinity, Config, Export, Lane, Limits, Promised, Restore, Share};
 use std::collections::BTreeMap;
 use test_runtime::{Incoming, LaneState, LogId, Operation};
 use wire::{LaneId, Layout, Map, ServerId, ShardCounts, Term};
@@ -41,10 +41,10 @@ pub(crate) struct Server {
     pub(crate) boot_id: u64,
     pub(crate) lanes: Vec<ServerLane>,
     pub(crate) operation_count: u64,
-    /// Which replies wait for durability in this boot.
-    pub(crate) share: Share,
-    /// What the store has recorded: the weakest mode since the last completed recovery.
-    pub(crate) share_weakest: Share,
+    /// What this boot promises.
+    promises: Option<Promised>,
+    /// What the store has recorded: what was promised since the last completed recovery.
+    promised: Option<Promised>,
     recovered_count: usize,
 }
 
@@ -68,8 +68,10 @@ impl Simulation {
                 return self.violates(format!("I17: boot {boot_id} cannot start: {fault:?}"));
             }
         };
-        let share_before = self.choose_share();
-        let share = self.server.share;
+        let promises = self.choose_promises();
+        let promised = self.server.promised.map_or(promises, |before| before.and(promises));
+        (self.server.promises, self.server.promised) = (Some(promises), Some(promised));
+        let Promised { share, lease_term_ms } = promises;
         self.log_line(|| format!("server: boot {boot_id}, {lane_count} lanes, {share:?}"));
         for restored in restore.into_lanes(lane_count, boot_id) {
             let lane = self.server.lanes.len();
@@ -85,7 +87,7 @@ impl Simulation {
                 fs: self.fs,
                 secrets: self.rotation.server_secrets,
                 fs_key: lane::FsKey::new([7; 32]),
-                share_before,
+                promised,
                 rules: crate::rules::of_run(self.plan.injection),
                 affinity: affinity_of(boot_id),
                 boot_id,
@@ -106,7 +108,7 @@ impl Simulation {
                     page_bytes: self.plan.page_bytes,
                     block_bytes: self.plan.block_bytes,
                     quiet_ms: self.plan.quiet_ms,
-                    lease_term_ms: self.plan.lease_term_ms,
+                    lease_term_ms,
                     ..Limits::default()
                 },
             };
@@ -149,28 +151,29 @@ impl Simulation {
         }
     }
 
-    /// Chooses the mode of this boot; returns the weakest mode of the boots before.
-    fn choose_share(&mut self) -> Share {
+    /// Chooses what this boot promises.
+    fn choose_promises(&mut self) -> Promised {
+        self.server.recovered_count = 0;
         let modes = [Share::Off, Share::Write, Share::Strict];
-        let first = self.server.boot_id == 1;
-        self.server.share = if self.plan.share_changes {
+        let share = if self.plan.share_changes {
             self.prng.pick(&modes).unwrap_or_default()
         } else {
             self.plan.share
         };
-        let weakest = if first { self.server.share } else { self.server.share_weakest };
-        let before = weakest.min(self.server.share);
-        self.server.share_weakest = before;
-        self.server.recovered_count = 0;
-        before
+        let lease_term_ms = if self.plan.term_changes {
+            self.prng.pick(&[0, 1_000, 10_000]).unwrap_or_default()
+        } else {
+            self.plan.lease_term_ms
+        };
+        Promised { share, lease_term_ms }
     }
 
-    /// A lane's recovery is complete. When all are, only this boot's mode counts.
+    /// A lane's recovery is complete. When all are, only this boot's promises count.
     fn on_recovered(&mut self, lane: usize) {
         self.log_line(|| format!("server lane {lane}: recovered"));
         self.server.recovered_count += 1;
         if self.server.recovered_count == self.server.lanes.len() {
-            self.server.share_weakest = self.server.share;
+            self.server.promised = self.server.promises;
         }
     }
 

@@ -155,7 +155,7 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
         },
     };
     fs_key::make(path, superblock.fs)?;
-    let row = StoreRow { fs: superblock.fs, boot_id: 0, first_boot_id: 0, share: None };
+    let row = StoreRow { fs: superblock.fs, boot_id: 0, first_boot_id: 0, promised: None };
     let first_rows = [(Key::store().bytes().to_vec(), row.to_bytes())].into();
     rows::create(path, &superblock, first_rows)?;
     files::place(&path.join(SUPERBLOCK), &superblock.encode())?;

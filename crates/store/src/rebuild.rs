@@ -11,7 +11,7 @@ use crate::logs::Logs;
 use crate::rows::{self, FirstRows};
 use crate::{Store, StoreError};
 use disk::rows::{Key, LogRow, StoreRow};
-use disk::{LOG_HEADER_BYTES, LogHeader, LogPosition, Share};
+use disk::{LOG_HEADER_BYTES, LogHeader, LogPosition, Promised};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -40,12 +40,12 @@ impl Store {
             let moved = std::fs::rename(&path, &aside);
             moved.map_err(|error| StoreError::io("put aside", &path, error))?;
         }
-        // The sharing mode is not known any more: the weakest is assumed.
+        // What was promised is not known any more.
         let store_row = StoreRow {
             fs: self.superblock.fs,
             boot_id: first.boot_id,
             first_boot_id: first.boot_id,
-            share: Some(Share::Off),
+            promised: Some(Promised::UNKNOWN),
         };
         let mut first_rows = FirstRows::new();
         first_rows.insert(Key::store().bytes().to_vec(), store_row.to_bytes());

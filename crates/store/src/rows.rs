@@ -14,7 +14,7 @@ use bind_lmdb::{Damage, Snapshot, Table};
 use disk::rows::{
     Key, LogRow, Range, Row, Rows, ShardRow, StoreRow, apply, apply_partially, begin,
 };
-use disk::{Fault, Record, Share, Superblock};
+use disk::{Fault, Promised, Record, Superblock};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -184,20 +184,20 @@ impl RowStore {
         required_logs(&self.table.snapshot().map_err(io)?, &self.path)
     }
 
-    /// The weakest sharing mode that was in force since the last completed recovery.
+    /// What was promised since the last completed recovery; `None` before the first start.
     ///
     /// # Errors
     /// [`StoreError`] as of [`Self::read`].
-    pub fn share_before(&self) -> Result<Option<Share>, StoreError> {
-        Ok(self.store_row()?.share)
+    pub fn promised_before(&self) -> Result<Option<Promised>, StoreError> {
+        Ok(self.store_row()?.promised)
     }
 
-    /// Records that mode, durably.
+    /// Records it, durably.
     ///
     /// # Errors
     /// [`StoreError`] when the rows cannot be read or written.
-    pub fn set_share(&self, share: Share) -> Result<(), StoreError> {
-        let row = StoreRow { share: Some(share), ..self.store_row()? };
+    pub fn set_promised(&self, promised: Promised) -> Result<(), StoreError> {
+        let row = StoreRow { promised: Some(promised), ..self.store_row()? };
         self.put(&[(Key::store(), row.to_bytes())])
     }
 

@@ -16,7 +16,7 @@ use crate::superblock::read_superblock;
 use crate::{Store, StoreError, files, owner};
 use bind_lmdb::{Age, Salvaged, Table};
 use disk::rows::{Key, LogRow, ObjectRow, Row, Rows as _, ShardRow, StoreRow, is_later};
-use disk::{BlockSum, Fault, LOG_HEADER_BYTES, LogPosition, Share};
+use disk::{BlockSum, Fault, LOG_HEADER_BYTES, LogPosition, Promised};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -249,12 +249,12 @@ impl Store {
         let logged = boot_id_max(&self.path)?;
         let mut rows = Vec::new();
         let store_row = row_store.store_row().ok().filter(|row| row.fs == self.superblock.fs);
-        // The sharing mode is not known any more: the weakest is assumed. Some boot has made logs.
+        // What was promised is not known any more. Some boot has made logs.
         let unknown = StoreRow {
             fs: self.superblock.fs,
             boot_id: 0,
             first_boot_id: self.boot_id,
-            share: Some(Share::Off),
+            promised: Some(Promised::UNKNOWN),
         };
         let store_row = store_row.unwrap_or(unknown);
         let boot_id = store_row.boot_id.max(logged);

@@ -2,8 +2,8 @@
 
 use super::key::{part, table};
 use crate::{
-    BlockSum, BlockSums, ContentsChange, Fault, InodeRow, LogPosition, REPLY_BYTES_MAX, Record,
-    SessionRow, ShardPosition, Share, TxnId,
+    BlockSum, BlockSums, ContentsChange, Fault, InodeRow, LogPosition, Promised, REPLY_BYTES_MAX,
+    Record, SessionRow, ShardPosition, Share, TxnId,
 };
 use alloc::vec::Vec;
 use wire::{
@@ -130,8 +130,8 @@ pub struct StoreRow {
     pub boot_id: u64,
     /// The boot that created the first logs, 0 if none has: no record is older.
     pub first_boot_id: u64,
-    /// The weakest sharing mode since the last completed recovery; none before the first one.
-    pub share: Option<Share>,
+    /// What was promised since the last completed recovery; none before the first start.
+    pub promised: Option<Promised>,
 }
 
 /// The required extent of a lane's log in the last boot that created logs.
@@ -423,19 +423,22 @@ impl Wire<'_> for StoreRow {
         to.write(&self.fs);
         to.write(&self.boot_id);
         to.write(&self.first_boot_id);
-        to.write(&self.share.map_or(0, Share::number));
+        to.write(&self.promised.map_or(0, |promised| promised.share.number()));
+        to.write(&self.promised.map_or(0, |promised| promised.lease_term_ms));
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (fs, boot_id, first_boot_id) = (from.read()?, from.read()?, from.read()?);
-        let share = match from.read()? {
+        let (share, lease_term_ms) = (from.read()?, from.read()?);
+        let promised = match share {
             0_u8 => None,
-            number => Some(
-                Share::from_number(number)
-                    .ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))?,
-            ),
+            number => {
+                let share = Share::from_number(number)
+                    .ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))?;
+                Some(Promised { share, lease_term_ms })
+            }
         };
-        Ok(Self { fs, boot_id, first_boot_id, share })
+        Ok(Self { fs, boot_id, first_boot_id, promised })
     }
 }
 

@@ -34,7 +34,7 @@ fn superblock_bytes() {
     let bytes = superblock().encode();
     assert_eq!(
         hex(&bytes[..60]),
-        "4c414e454653534209000000e068e87cf5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
+        "4c414e45465353420a00000088ba0dfef5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5400020000000\
          00000403020100000000e803000064000000ff030000"
     );
     assert_eq!(hex(&bytes[60..76]), "00000000000000000002000001000000");
@@ -47,7 +47,7 @@ fn a_superblock_of_another_version_names_both() {
     let mut bytes = superblock().encode();
     bytes[8] = 8;
     let fault = Superblock::decode(&bytes).unwrap_err().on("store/superblock");
-    assert_eq!((fault.expected, fault.found, fault.offset), (9, 8, 8));
+    assert_eq!((fault.expected, fault.found, fault.offset), (10, 8, 8));
     assert_eq!(
         fault.to_string(),
         "store/superblock: a store of an unknown format version at byte 8 (expected 9, found 8)"
@@ -81,7 +81,7 @@ fn log_head_bytes() {
     let bytes = log_head().encode();
     assert_eq!(
         hex(bytes),
-        "4c414e4546534c4709000000b59b4d94f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
+        "4c414e4546534c470a0000004c8b7e33f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5f5030000000000\
          0000010002000700000000000004000000000100000000000000"
     );
     assert_eq!(LogHeader::decode(&bytes), Ok(log_head()));

@@ -683,7 +683,7 @@ fn the_stages_are_passed_in_their_order() {
     ] {
         assert_eq!(passed(&harness, point), 1, "{point:?}");
     }
-    assert_eq!(harness.server.share_before, Some(Share::Write));
+    assert_eq!(harness.server.promised.map(|it| it.share), Some(Share::Write));
 }
 
 /// Replays that a failed log did not accept are not reported durable, though recovery is over.
@@ -698,7 +698,7 @@ fn replays_that_are_lost_again_are_not_reported_durable() {
     harness.come_back(0);
     assert!(harness.server.lines.iter().any(|line| line.contains("log cannot be written")));
     assert_eq!(
-        harness.server.share_before,
+        harness.server.promised.map(|it| it.share),
         Some(Share::Off),
         "they will come again, and need its order"
     );

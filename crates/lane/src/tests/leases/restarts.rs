@@ -84,6 +84,29 @@ fn a_missing_holder_is_given_up_no_sooner_than_after_the_term() {
     assert!(second.has_reply(&mut server));
 }
 
+#[test]
+fn a_missing_holder_is_given_up_after_the_term_that_it_was_promised() {
+    let mut server = TestServer::new(2);
+    server.limits.recovery_soft_ms = 100;
+    server.start(1);
+    server.run();
+    let (mut first, mut second, file) = two(&mut server);
+    assert!(first.getattr(&mut server, file).granted() != 0);
+    server.limits.lease_term_ms = 0;
+    for _ in 0..2 {
+        server.crash_losing_all();
+        server.start(1);
+        server.run();
+    }
+    come_back(&mut server, &mut second);
+    second.send(&mut server, Op::Setattr, 1, &chmod(file, 0o700));
+    server.pass_ms(9_900);
+    assert!(!second.has_reply(&mut server), "the missing client's kernel may still answer");
+    server.pass_ms(200);
+    assert!(second.has_reply(&mut server));
+    assert_eq!(server.promised.unwrap().lease_term_ms, 0, "that is over");
+}
+
 #[cfg(feature = "removable-rules")]
 #[test]
 fn without_its_rule_a_missing_holder_is_given_up_while_it_may_still_answer() {
