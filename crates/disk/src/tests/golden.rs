@@ -50,7 +50,7 @@ fn a_superblock_of_another_version_names_both() {
     assert_eq!((fault.expected, fault.found, fault.offset), (10, 8, 8));
     assert_eq!(
         fault.to_string(),
-        "store/superblock: a store of an unknown format version at byte 8 (expected 9, found 8)"
+        "store/superblock: a store of an unknown format version at byte 8 (expected 10, found 8)"
     );
 }
 
