@@ -412,6 +412,7 @@ impl Core for NullFs {
             | Event::LaneTime(_)
             | Event::Usage { .. }
             | Event::Asked { .. }
+            | Event::Map(_)
             | Event::Secrets(_)
             | Event::Kernel(
                 KernelEvent::CallerGroups { .. }

@@ -257,6 +257,7 @@ impl Client {
             | Event::Usage { .. }
             | Event::Asked { .. }
             | Event::Tick
+            | Event::Map(_)
             | Event::Stop => {}
         }
     }

@@ -33,6 +33,7 @@ enum ServerFrame {
     CommitNotification(Span),
     Grant(Grant),
     Recall(Span),
+    MapNote(Span),
 }
 
 /// A reply's body, split into message and token.
@@ -80,6 +81,7 @@ impl Client {
                     self.on_grant(grant);
                     Ok(())
                 }
+                Ok(ServerFrame::MapNote(body)) => self.on_map_note(turn, link_index, body),
                 Ok(ServerFrame::Recall(body)) => message(turn.arena.get(body))
                     .and_then(|recall| self.on_recall(turn.now.mono, link_index, &recall)),
                 Err(protocol_error) => Err(protocol_error),
@@ -91,6 +93,25 @@ impl Client {
         if let Some(bulk) = unclaimed {
             turn.act(Action::Release { buf: bulk.buf });
         }
+    }
+
+    /// A newer map, from a server that serves this client.
+    fn on_map_note(
+        &mut self,
+        turn: &mut Turn<'_>,
+        link_index: usize,
+        body: Span,
+    ) -> Result<(), ProtocolError> {
+        if !self.servers.link(link_index).is_some_and(Link::is_up) {
+            return Err(ProtocolError::Kind);
+        }
+        let map: Map = message(turn.arena.get(body))?;
+        let counts = self.servers.map().map(Map::shard_counts);
+        if counts.is_some_and(|counts| counts != map.shard_counts()) {
+            return Err(ProtocolError::Malformed);
+        }
+        self.adopt_map(turn, &map, Some(link_index));
+        Ok(())
     }
 
     fn on_reply(
@@ -476,10 +497,17 @@ fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {
             | FrameKind::CommitNotification
             | FrameKind::Grant
             | FrameKind::Recall
-            | FrameKind::RecallAck,
+            | FrameKind::RecallAck
+            | FrameKind::PeerHello
+            | FrameKind::PeerChallenge
+            | FrameKind::PeerProof
+            | FrameKind::PeerMessage
+            | FrameKind::MapNote,
         )
         | Header::Request(_)
-        | Header::RecallAck => Err(ProtocolError::Kind),
+        | Header::RecallAck
+        | Header::PeerMessage => Err(ProtocolError::Kind),
+        Header::MapNote => Ok(ServerFrame::MapNote(span()?)),
         Header::Recall => Ok(ServerFrame::Recall(span()?)),
         Header::CommitNotification => Ok(ServerFrame::CommitNotification(span()?)),
         Header::Grant => message(body).map(ServerFrame::Grant),

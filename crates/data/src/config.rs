@@ -1,6 +1,6 @@
 //! The configuration of a lane's data shards.
 
-use wire::{LaneId, Map, Rules};
+use wire::{LaneId, Map, Rules, ServerId};
 
 /// The configuration of the shards.
 #[derive(Clone, Debug)]
@@ -9,6 +9,8 @@ pub struct DataConfig {
     pub map: Map,
     /// The lane of these shards.
     pub lane: LaneId,
+    /// Of which server.
+    pub server: ServerId,
     /// Most objects in memory, apart from those in use.
     pub object_count_max: usize,
     /// Or'ed into every ticket, so that the lane recognizes them; its lower 48 bits are zero.

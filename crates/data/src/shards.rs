@@ -82,7 +82,9 @@ impl Shards {
         let mut stripes = HashMap::with_hasher(seed);
         let (mut orders, mut durables): (Vec<Order>, Vec<Transno>) = (Vec::new(), Vec::new());
         for shard in recorded {
-            assert!(shape.map.lane(shard.shard()) == shape.lane, "a shard of this lane");
+            let place = shape.map.place(shard.shard());
+            let is_own = (place.server, place.lane) == (shape.server, shape.lane);
+            assert!(is_own, "a shard of this lane");
             let index = shape.map.index_at_lane(shard.shard());
             if orders.len() <= index {
                 orders.resize_with(index + 1, Order::default);
@@ -129,6 +131,11 @@ impl Shards {
             written_bytes: 0,
             fenced: false,
         }
+    }
+
+    /// Another map, which gives this lane the same shards.
+    pub fn set_map(&mut self, map: wire::Map) {
+        self.shape.map = map;
     }
 
     /// Submits a request. Its outcome comes through [`Shards::outcome`], possibly at once.
@@ -354,7 +361,10 @@ impl Shards {
     pub fn shards(&self) -> impl Iterator<Item = ShardId> {
         let map = &self.shape.map;
         let all = (0..map.shard_counts().data).map(ShardId::data);
-        all.filter(|shard| map.lane(*shard) == self.shape.lane)
+        all.filter(|shard| {
+            let place = map.place(*shard);
+            (place.server, place.lane) == (self.shape.server, self.shape.lane)
+        })
     }
 
     /// Adds a change of the lane's own to a shard's log, in order.

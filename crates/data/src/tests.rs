@@ -66,6 +66,7 @@ impl Harness {
         let shape = DataConfig {
             map: Map::single_server(1, SHARDS, Term(1)),
             lane: LaneId(0),
+            server: wire::ServerId::FIRST,
             object_count_max,
             ticket_tag: TAG,
             seed: 1,

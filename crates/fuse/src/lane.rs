@@ -523,6 +523,7 @@ impl Core for MountLane {
             | Event::Object(_)
             | Event::LaneTime(_)
             | Event::Peer(PeerEvent::Received { .. })
+            | Event::Map(_)
             | Event::Secrets(_)
             | Event::Tick => self.client.apply(turn, event),
         }

@@ -239,6 +239,8 @@ pub enum Event {
         /// The question's bytes.
         question: Span,
     },
+    /// Server: a newer map, encoded as [`wire::Map`].
+    Map(Span),
     /// The secrets that are valid (server) or held (client) from here on. `None`: the outcome of
     /// [`crate::Action::ReadSecrets`] where there is no secret file.
     Secrets(Option<Secrets>),

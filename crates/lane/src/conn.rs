@@ -35,7 +35,9 @@ impl Lane {
         }
         self.cancel_received(turn, conn);
         self.end_inspection_of(turn, conn);
-        let Some(served) = self.connections.remove(conn) else { return };
+        let Some(served) = self.connections.remove(conn) else {
+            return self.on_peer_lost(turn, conn);
+        };
         self.accounts.close(served.used());
         let open = *served.used().open;
         let (now, limits) = (turn.now.mono, &self.config.limits);

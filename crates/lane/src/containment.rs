@@ -17,10 +17,10 @@ use crate::peers::containment::{ContainmentQuery, Use};
 use crate::request::ReceivedRequest;
 use crate::response::Response;
 use crate::waiters::Cause;
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use interface::{Seed, Turn};
+use interface::{Mono, Seed, Turn};
 use meta::{Access, ParentLink, Rights};
 use wire::{ClientUuid, HEADER_BYTES, InodeNo, LaneId, Op, Route, Status};
 
@@ -39,14 +39,14 @@ pub(crate) enum Checked {
 #[derive(Debug)]
 pub(crate) struct Containment {
     /// Whether a directory of another lane lies below an export's root: (root, directory).
-    pub(crate) below: HashMap<(InodeNo, InodeNo), bool, Seed>,
+    pub(crate) below: HashMap<(InodeNo, InodeNo), Cached<bool>, Seed>,
     /// The clients' rights to inodes of other lanes.
-    pub(crate) uses: HashMap<InodeNo, Vec<(ClientUuid, Use)>, Seed>,
-    /// Queries without a reply yet.
-    pub(crate) queried_below: BTreeSet<(InodeNo, InodeNo)>,
-    pub(crate) queried_uses: BTreeSet<(InodeNo, ClientUuid)>,
-    /// Queries of other lanes that this lane could not answer at once.
-    pub(crate) questions: Vec<ContainmentQuery>,
+    pub(crate) uses: HashMap<InodeNo, Vec<(ClientUuid, Cached<Use>)>, Seed>,
+    /// Queries without a reply yet, and their times.
+    pub(crate) queried_below: BTreeMap<(InodeNo, InodeNo), Mono>,
+    pub(crate) queried_uses: BTreeMap<(InodeNo, ClientUuid), Mono>,
+    /// Queries of other lanes that this lane could not answer at once, with their arrival.
+    pub(crate) questions: Vec<(Mono, ContainmentQuery)>,
     /// Waiting requests must be checked again.
     pub(crate) due: bool,
     /// A request that waited is being checked again.
@@ -60,6 +60,19 @@ pub(crate) struct Containment {
     pub(crate) number: u64,
 }
 
+/// A reply, and for whom it is good: for what arrived before this time. One that only lanes of this
+/// server had a part in is good for all: they announce what changes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cached<T> {
+    pub(crate) known: T,
+    pub(crate) asked_at: Mono,
+}
+
+impl<T> Cached<T> {
+    /// No other server had a part in it.
+    pub(crate) const STAYS: Mono = Mono(u64::MAX);
+}
+
 /// Most cached replies of each kind; when exceeded, the cache is cleared.
 const CACHED_COUNT_MAX: usize = 65_536;
 
@@ -68,8 +81,8 @@ impl Containment {
         Self {
             below: HashMap::with_hasher(seed),
             uses: HashMap::with_hasher(seed),
-            queried_below: BTreeSet::new(),
-            queried_uses: BTreeSet::new(),
+            queried_below: BTreeMap::new(),
+            queried_uses: BTreeMap::new(),
             questions: Vec::new(),
             due: false,
             again: false,
@@ -83,6 +96,13 @@ impl Containment {
     /// Drops all cached rights.
     pub(crate) fn forget_uses(&mut self) {
         self.uses.clear();
+        self.queried_uses.clear();
+        self.number += 1;
+    }
+
+    /// Replies to the queries that are on their way may be lost.
+    pub(crate) fn forget_queries(&mut self) {
+        self.queried_below.clear();
         self.queried_uses.clear();
         self.number += 1;
     }
@@ -105,14 +125,14 @@ impl Containment {
         id ^ (id >> 31)
     }
 
-    pub(crate) fn cache_below(&mut self, pair: (InodeNo, InodeNo), below: bool) {
+    pub(crate) fn cache_below(&mut self, pair: (InodeNo, InodeNo), below: Cached<bool>) {
         if self.below.len() >= CACHED_COUNT_MAX {
             self.below.clear();
         }
         self.below.insert(pair, below);
     }
 
-    pub(crate) fn cache_use(&mut self, inode: InodeNo, client: ClientUuid, granted: Use) {
+    pub(crate) fn cache_use(&mut self, inode: InodeNo, client: ClientUuid, granted: Cached<Use>) {
         if self.uses.len() >= CACHED_COUNT_MAX {
             self.uses.clear();
         }
@@ -144,7 +164,7 @@ impl Lane {
         }
         let mut checked = Checked::Passes;
         for name in named(request.op, &body) {
-            match self.check_named(turn, &open, request.op, name) {
+            match self.check_named(turn, (&open, received.times.arrived), request.op, name) {
                 Checked::Passes => {}
                 Checked::Denied(status) => return Checked::Denied(status),
                 Checked::Waits => checked = Checked::Waits,
@@ -156,7 +176,7 @@ impl Lane {
     fn check_named(
         &mut self,
         turn: &mut Turn<'_>,
-        open: &Open,
+        (open, arrived): (&Open, Mono),
         op: Op,
         Named { inode, wants }: Named,
     ) -> Checked {
@@ -164,7 +184,8 @@ impl Lane {
         if !self.config.map.has(inode.shard()) || inode.count() == 0 {
             return Checked::Denied(Status::Stale);
         }
-        let Some(granted) = self.granted(turn, open, top, inode) else { return Checked::Waits };
+        let granted = self.granted(turn, (open, arrived), top, inode);
+        let Some(granted) = granted else { return Checked::Waits };
         let lacks = match wants {
             Wants::Knowledge => false,
             Wants::Contents => !granted.read && !granted.execute,
@@ -189,31 +210,33 @@ impl Lane {
     fn granted(
         &mut self,
         turn: &mut Turn<'_>,
-        open: &Open,
+        (open, arrived): (&Open, Mono),
         top: InodeNo,
         inode: InodeNo,
     ) -> Option<Use> {
         let (client, squash) = (open.client, open.binding.squash);
         if self.is_own(inode.shard()) {
-            return self.use_here(turn, (inode, client), top, squash);
+            let here = self.use_here(turn, (inode, client), (top, arrived), squash);
+            return here.map(|(granted, _)| granted);
         }
         let known = self.containment.uses.get(&inode);
         let known = known.and_then(|uses| uses.iter().find(|(known, _)| *known == client));
-        if let Some((_, granted)) = known {
-            return Some(*granted);
+        if let Some((_, granted)) = known.filter(|(_, granted)| arrived <= granted.asked_at) {
+            return Some(granted.known);
         }
         self.ask_use(turn, (inode, client), top, squash);
         None
     }
 
-    /// The same for an inode of one of this lane's shards.
+    /// The same for an inode of one of this lane's shards, and whether that stays so until this
+    /// lane announces a change.
     pub(crate) fn use_here(
         &mut self,
         turn: &mut Turn<'_>,
         (inode, client): (InodeNo, ClientUuid),
-        top: InodeNo,
+        (top, arrived): (InodeNo, Mono),
         squash: wire::Squash,
-    ) -> Option<Use> {
+    ) -> Option<(Use, bool)> {
         let index = self.meta_index(inode.shard());
         if !self.metas[index].has_inode(inode) {
             self.read_missing(turn, inode.shard());
@@ -228,10 +251,13 @@ impl Lane {
         // to its entries.
         let is_directory = ways.first() == Some(&inode);
         let mut known = !is_directory && self.metas[index].has_open(inode, client);
-        let mut waits = false;
+        let (mut waits, mut all_stay) = (false, true);
         for way in ways {
-            match self.lies_below(turn, top, way) {
-                Some(below) => known |= below,
+            match self.lies_below(turn, (top, arrived), way) {
+                Some((below, stays)) => {
+                    known |= below;
+                    all_stay &= stays;
+                }
                 None => waits = true,
             }
         }
@@ -239,30 +265,33 @@ impl Lane {
             return None;
         }
         let Rights { read, write, execute } = self.metas[index].rights(inode, client, squash);
-        Some(Use { known, read, write, execute })
+        Some((Use { known, read, write, execute }, all_stay))
     }
 
-    /// Whether a directory is `top` or lies below it, if that is known here.
+    /// Whether a directory is `top` or lies below it, if that is known here; and whether that stays
+    /// so until a lane of this server announces a change.
     pub(crate) fn lies_below(
         &mut self,
         turn: &mut Turn<'_>,
-        top: InodeNo,
+        (top, arrived): (InodeNo, Mono),
         dir: InodeNo,
-    ) -> Option<bool> {
+    ) -> Option<(bool, bool)> {
         let mut at = dir;
         loop {
             if at == top {
-                return Some(true);
+                return Some((true, true));
             }
             if !self.config.map.has(at.shard()) {
-                return Some(false);
+                return Some((false, true));
             }
             if !self.is_own(at.shard()) {
                 let known = self.containment.below.get(&(top, at)).copied();
+                let known = known.filter(|known| arrived <= known.asked_at);
                 if known.is_none() {
                     self.ask_below(turn, top, at);
                 }
-                return known;
+                let stays = |known: &Cached<bool>| known.asked_at == Cached::<bool>::STAYS;
+                return known.map(|known| (known.known, stays(&known)));
             }
             let meta = &self.metas[self.meta_index(at.shard())];
             if meta.is_locked(at) {
@@ -270,7 +299,7 @@ impl Lane {
             }
             match meta.above(at) {
                 ParentLink::Parent(parent) => at = parent,
-                ParentLink::Top => return Some(false),
+                ParentLink::Top => return Some((false, true)),
             }
         }
     }

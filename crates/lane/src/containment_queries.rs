@@ -3,17 +3,22 @@
 //! announces that before it replies to the request that caused it.
 
 use crate::Lane;
-use crate::peers::containment::{ContainmentMessage, ContainmentQuery as Question};
+use crate::containment::Cached;
+use crate::peers::containment::{ContainmentMessage, ContainmentQuery as Question, Use};
 use crate::peers::message::PeerBody;
-use crate::peers::shard_of_lane;
 use core::ops::Range;
-use interface::Turn;
-use wire::{ClientUuid, InodeNo, LaneId, ShardId, Squash};
+use interface::{Mono, Turn};
+use wire::{ClientUuid, InodeNo, PeerLane, ShardId, Squash};
 
 impl Lane {
     pub(crate) fn ask_below(&mut self, turn: &mut Turn<'_>, top: InodeNo, dir: InodeNo) {
-        if self.containment.queried_below.insert((top, dir)) {
-            let query = Question::Below { by: self.config.lane, top, dir };
+        let (now, queried) = (turn.now.mono, &mut self.containment.queried_below);
+        if queried.contains_key(&(top, dir)) {
+            return;
+        }
+        if self.is_reachable(dir.shard()) {
+            self.containment.queried_below.insert((top, dir), now);
+            let query = Question::Below { by: self.me(), top, dir };
             self.send_containment(turn, dir.shard(), ContainmentMessage::Ask { query });
         }
     }
@@ -25,8 +30,13 @@ impl Lane {
         top: InodeNo,
         squash: Squash,
     ) {
-        if self.containment.queried_uses.insert((inode, client)) {
-            let (by, number) = (self.config.lane, self.containment.number);
+        if self.containment.queried_uses.contains_key(&(inode, client)) {
+            return;
+        }
+        // The next connection to its lane begins with a new check.
+        if self.is_reachable(inode.shard()) {
+            self.containment.queried_uses.insert((inode, client), turn.now.mono);
+            let (by, number) = (self.me(), self.containment.number);
             let query = Question::Use { by, inode, client, top, squash, number };
             self.send_containment(turn, inode.shard(), ContainmentMessage::Ask { query });
         }
@@ -39,25 +49,37 @@ impl Lane {
     pub(crate) fn on_containment_message(
         &mut self,
         turn: &mut Turn<'_>,
+        from: PeerLane,
         message: ContainmentMessage,
     ) {
+        let is_own = from.server == self.config.server;
         match message {
             ContainmentMessage::Ask { query: question } => {
-                self.containment.questions.push(question);
+                self.containment.questions.push((turn.now.mono, question));
                 self.answer_questions(turn);
             }
-            ContainmentMessage::Below { top, dir, below, moves } => {
-                self.containment.queried_below.remove(&(top, dir));
-                if moves == self.containment.moves {
-                    self.containment.cache_below((top, dir), below);
+            ContainmentMessage::Below { top, dir, below, stays, moves } => {
+                let asked_at = self.containment.queried_below.remove(&(top, dir));
+                let stays = stays && is_own;
+                if !stays || moves == self.containment.moves {
+                    let asked_at = if stays { Some(Cached::<bool>::STAYS) } else { asked_at };
+                    if let Some(asked_at) = asked_at {
+                        let below = Cached { known: below, asked_at };
+                        self.containment.cache_below((top, dir), below);
+                    }
                 }
                 self.containment.due = true;
             }
-            ContainmentMessage::MayUse { inode, client, granted, number, moves } => {
+            ContainmentMessage::MayUse { inode, client, granted, number, stays, moves } => {
                 if number == self.containment.number {
-                    self.containment.queried_uses.remove(&(inode, client));
-                    if moves == self.containment.moves {
-                        self.containment.cache_use(inode, client, granted);
+                    let asked_at = self.containment.queried_uses.remove(&(inode, client));
+                    let stays = stays && is_own;
+                    if !stays || moves == self.containment.moves {
+                        let asked_at = if stays { Some(Cached::<Use>::STAYS) } else { asked_at };
+                        if let Some(asked_at) = asked_at {
+                            let granted = Cached { known: granted, asked_at };
+                            self.containment.cache_use(inode, client, granted);
+                        }
                     }
                 }
                 self.containment.due = true;
@@ -81,10 +103,12 @@ impl Lane {
     /// Answers the pending queries; those that depend on this lane's own queries stay pending.
     pub(crate) fn answer_questions(&mut self, turn: &mut Turn<'_>) {
         let questions = core::mem::take(&mut self.containment.questions);
-        for question in questions {
-            match self.answer_to(turn, question) {
-                Some((to, answer)) => self.send_containment(turn, shard_of_lane(to), answer),
-                None => self.containment.questions.push(question),
+        for (arrived, question) in questions {
+            match self.answer_to(turn, arrived, question) {
+                Some((to, message)) => {
+                    self.send_to_lane(turn, to, &PeerBody::Containment { message });
+                }
+                None => self.containment.questions.push((arrived, question)),
             }
         }
     }
@@ -92,22 +116,32 @@ impl Lane {
     fn answer_to(
         &mut self,
         turn: &mut Turn<'_>,
+        arrived: Mono,
         question: Question,
-    ) -> Option<(LaneId, ContainmentMessage)> {
+    ) -> Option<(PeerLane, ContainmentMessage)> {
         match question {
             Question::Below { by, top, dir } => {
-                let below = self.lies_below(turn, top, dir)?;
+                let (below, stays) = self.lies_below(turn, (top, arrived), dir)?;
                 Some((
                     by,
-                    ContainmentMessage::Below { top, dir, below, moves: self.containment.moves },
+                    ContainmentMessage::Below {
+                        top,
+                        dir,
+                        below,
+                        stays,
+                        moves: self.containment.moves,
+                    },
                 ))
             }
             Question::Use { by, inode, client, top, squash, number } => {
-                let granted = self.use_here(turn, (inode, client), top, squash)?;
+                let way = (top, arrived);
+                let (granted, stays) = self.use_here(turn, (inode, client), way, squash)?;
                 let index = self.meta_index(inode.shard());
                 self.metas[index].watch(inode);
                 let moves = self.containment.moves;
-                Some((by, ContainmentMessage::MayUse { inode, client, granted, number, moves }))
+                let answer =
+                    ContainmentMessage::MayUse { inode, client, granted, number, stays, moves };
+                Some((by, answer))
             }
         }
     }
@@ -129,7 +163,7 @@ impl Lane {
         for index in indices {
             for inode in self.metas[index].touched() {
                 let message = ContainmentMessage::Changed { inode };
-                self.send_to_peer_lanes(turn, &PeerBody::Containment { message });
+                self.send_to_own_lanes(turn, &PeerBody::Containment { message });
             }
             if self.metas[index].has_moved() {
                 self.announce_move(turn);
@@ -143,7 +177,7 @@ impl Lane {
             let id = self.containment.next_move();
             self.containment.apply_move(id);
             let message = ContainmentMessage::Moved { id };
-            self.send_to_peer_lanes(turn, &PeerBody::Containment { message });
+            self.send_to_own_lanes(turn, &PeerBody::Containment { message });
         }
     }
 

@@ -143,7 +143,7 @@ impl Lane {
             return;
         }
         let Ok(Entry { attr }) = Entry::decode_all(self.scratch.reply()) else { return };
-        if !attr.is_size_at_data() || self.data_lane(attr.inode) != self.config.lane {
+        if !attr.is_size_at_data() || !self.is_own(self.data_shard(attr.inode)) {
             return;
         }
         if let Some(contents) = self.data.known(attr.inode, exact) {

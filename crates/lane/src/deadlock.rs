@@ -14,7 +14,6 @@
 
 use crate::Lane;
 use crate::peers::message::{Owner, PeerBody, Search};
-use crate::peers::shard_of_lane;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use interface::{Mono, Turn};
@@ -65,7 +64,7 @@ impl Lane {
 
     /// A wait began at this lane: starts a search. Within one lane nothing gets lost.
     pub(crate) fn on_wait_begun(&mut self, turn: &mut Turn<'_>, search: Search) {
-        if self.config.lane_count() > 1 {
+        if self.has_peers() {
             self.searches.repeat_later(turn.now.mono, search);
         }
         self.look_for_deadlock(turn, search);
@@ -126,7 +125,7 @@ impl Lane {
             }
         }
         let news: Vec<LockOwner> = followed.difference(&known).copied().collect();
-        if hops_left == 0 || self.config.lane_count() == 1 {
+        if hops_left == 0 || !self.has_peers() {
             return;
         }
         for owners in news.chunks(MESSAGE_OWNER_COUNT_MAX) {
@@ -146,11 +145,11 @@ impl Lane {
 
     /// The search has returned to its owner.
     fn on_cycle_found(&mut self, turn: &mut Turn<'_>, search: &Search) {
-        if search.lane == self.config.lane {
+        if search.lane == self.me() {
             return self.break_cycle(turn, *search);
         }
         let body = PeerBody::CycleFound { search: *search };
-        self.send_to_shard(turn, shard_of_lane(search.lane), &body);
+        self.send_to_lane(turn, search.lane, &body);
     }
 
     pub(crate) fn break_cycle(&mut self, turn: &mut Turn<'_>, search: Search) {
@@ -158,6 +157,9 @@ impl Lane {
             return self.look_for_deadlock(turn, Search { is_certain: true, ..search });
         }
         let shard = search.inode.shard();
+        if !self.is_own(shard) {
+            return;
+        }
         let index = self.meta_index(shard);
         let locks = self.metas[index].file_locks();
         let denied = locks.deny(search.owner.client, search.inode, search.wait_id);

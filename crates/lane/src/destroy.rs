@@ -9,7 +9,7 @@
 
 use crate::Lane;
 use crate::peers::message::PeerBody;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use interface::{LogLevel, Mono, Turn};
@@ -21,10 +21,17 @@ pub(crate) struct Destroys {
     /// Orphans of this lane's metadata shards that are not being destroyed yet.
     pub(crate) queue: VecDeque<InodeNo>,
     /// Those whose object is being removed, here or at a peer lane.
-    running_count: usize,
+    running: BTreeSet<InodeNo>,
     /// Removals at this lane that failed.
     failed: Vec<InodeNo>,
     retry_at: Option<Mono>,
+}
+
+impl Destroys {
+    /// Those that a data shard was asked for.
+    pub(crate) fn running(&self) -> Vec<InodeNo> {
+        self.running.iter().copied().collect()
+    }
 }
 
 impl Lane {
@@ -44,7 +51,7 @@ impl Lane {
     pub(crate) fn destroy(&mut self, turn: &mut Turn<'_>) {
         let count_max = self.config.limits.destroy_count_max;
         let may = !self.is_stopping() && !self.commit.has_failed() && !self.freeze.is_on();
-        while self.destroys.running_count < count_max && self.space_for_own() && may {
+        while self.destroys.running.len() < count_max && self.space_for_own() && may {
             let Some(inode) = self.destroys.queue.pop_front() else { return };
             match self.metas[self.meta_index(inode.shard())].is_orphan(inode) {
                 Some(true) => {}
@@ -55,7 +62,7 @@ impl Lane {
                     return;
                 }
             }
-            self.destroys.running_count += 1;
+            self.destroys.running.insert(inode);
             let to = self.data_shard(inode);
             self.send_to_shard(turn, to, &PeerBody::DestroyObject { inode });
         }
@@ -67,7 +74,7 @@ impl Lane {
             // The peer lane's recovery is over, and here a client may still bring a write back.
             return self.recovery.removals.push(inode);
         }
-        if self.data_lane(inode) == self.config.lane {
+        if self.is_own(self.data_shard(inode)) {
             self.data.remove(turn, inode);
             self.on_outcomes(turn);
         }
@@ -109,8 +116,10 @@ impl Lane {
         if !self.is_own(shard) {
             return;
         }
-        self.destroys.running_count = self.destroys.running_count.saturating_sub(1);
-        let index = self.config.map.index_at_lane(shard);
+        if !self.destroys.running.remove(&inode) {
+            return; // An earlier start asked for it, or it is done.
+        }
+        let index = self.meta_index(shard);
         let mut changes = self.scratch.empty();
         let effect = self.metas[index].destroyed(inode, &mut changes);
         if effect.transno.0 > 0 {
@@ -134,8 +143,8 @@ impl Lane {
     }
 
     /// The number of orphans being destroyed.
-    pub(crate) const fn destroying_count(&self) -> usize {
-        self.destroys.running_count
+    pub(crate) fn destroying_count(&self) -> usize {
+        self.destroys.running.len()
     }
 
     pub(crate) const fn removals_retry_at(&self) -> Option<Mono> {

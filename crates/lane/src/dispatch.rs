@@ -68,7 +68,9 @@ impl Lane {
             | Header::Reply(_)
             | Header::CommitNotification
             | Header::Grant
-            | Header::Recall => {
+            | Header::Recall
+            | Header::PeerMessage
+            | Header::MapNote => {
                 return Err(ProtocolError::Kind);
             }
         };
@@ -123,6 +125,10 @@ impl Lane {
         }
         if self.freeze.is_on() && row.changes_store() {
             self.suspend_received(turn, &received, Cause::Freeze);
+            return Ok(true);
+        }
+        if self.awaits_bits(request.op, &turn.arena.get(frame)[HEADER_BYTES..]) {
+            self.suspend_received(turn, &received, Cause::Containment);
             return Ok(true);
         }
         let denied = match self.check_containment(turn, &received) {

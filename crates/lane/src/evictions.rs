@@ -37,6 +37,11 @@ impl Evictions {
         is_new
     }
 
+    /// The clients that are remembered.
+    pub(crate) fn remembered(&self) -> alloc::vec::Vec<ClientUuid> {
+        self.remembered.iter().copied().collect()
+    }
+
     /// Takes the clients whose eviction is to be recorded.
     pub(crate) fn take_unrecorded(&mut self) -> BTreeSet<ClientUuid> {
         core::mem::take(&mut self.unrecorded)

@@ -1,6 +1,7 @@
 //! Exports: the table of them, which every lane has, and what a connection is bound to.
 
 use crate::config::Export;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use wire::{
     Bytes, EXPORT_DEFAULT, InodeNo, List, Op, Secret, Squash, SquashedIds, Wire, Writer,
@@ -136,11 +137,16 @@ pub const EXPORTS_BYTES_MAX: usize = 256 * 1024;
 pub(crate) struct Table {
     rows: Vec<Defined>,
     no_last: u64,
+    /// What the server that records the definitions has said since its connection began.
+    restated: Option<BTreeSet<Vec<u8>>>,
+    /// That server has said them all, in this start.
+    known: bool,
 }
 
 impl Table {
     pub(crate) fn new(started_with: &[Export], stored: &[Vec<u8>]) -> Self {
-        let mut table = Self { rows: Vec::new(), no_last: 0 };
+        let restated = Some(BTreeSet::new());
+        let mut table = Self { rows: Vec::new(), no_last: 0, restated, known: false };
         if let Some(first) = started_with.first() {
             table.add(|no| Defined::whole(no, EXPORT_DEFAULT, first.root_trusted));
         }
@@ -188,6 +194,38 @@ impl Table {
     /// Whether any export is recorded in the store, so that connections may be confined.
     pub(crate) fn has_stored(&self) -> bool {
         self.rows.iter().any(|row| row.stored)
+    }
+
+    /// The recorded definitions, each as it is encoded.
+    pub(crate) fn stored_rows(&self) -> Vec<Vec<u8>> {
+        let stored = self.rows.iter().filter(|row| row.stored);
+        stored.map(|row| row.export().to_bytes()).collect()
+    }
+
+    /// The server that records the definitions will say them all again.
+    pub(crate) fn restates(&mut self) {
+        self.restated = Some(BTreeSet::new());
+    }
+
+    /// That server says this one. Returns whether it is known.
+    pub(crate) fn restated(&mut self, export: &wire::Export<'_>) -> bool {
+        self.restated.iter_mut().for_each(|names| {
+            names.insert(export.name.0.to_vec());
+        });
+        self.rows.iter().any(|row| row.stored && row.export() == *export)
+    }
+
+    /// That server has said them all: the names of those that it has not.
+    pub(crate) fn not_restated(&mut self) -> Vec<Vec<u8>> {
+        self.known = true;
+        let Some(restated) = self.restated.take() else { return Vec::new() };
+        let rows = self.rows.iter().filter(|row| row.stored && !restated.contains(&row.name));
+        rows.map(|row| row.name.clone()).collect()
+    }
+
+    /// Whether it has said them all since this start.
+    pub(crate) const fn are_known(&self) -> bool {
+        self.known
     }
 
     /// Encodes all open exports as a message.

@@ -85,6 +85,12 @@ impl Lane {
         self.take_export(turn, change);
     }
 
+    /// Lets replies wait until all lanes of other servers have what they were told. An earlier start
+    /// may have told them, and not have heard of it.
+    pub(crate) fn await_peers(&mut self, turn: &mut Turn<'_>) {
+        self.send_to_remote_lanes(turn, &PeerBody::Barrier {});
+    }
+
     /// Applies a change of an export, of this lane or of the lane that records exports.
     pub(crate) fn take_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
         match change {

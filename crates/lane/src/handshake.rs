@@ -18,9 +18,9 @@ use alloc::vec::Vec;
 use disk::SessionRow;
 use interface::{ConnId, NetAction, Party, Span, Turn};
 use wire::{
-    Challenge, ClientUuid, Credential, DecodeError, EXPORT_NAME_BYTES_MAX, FrameKind, HEADER_BYTES,
-    Header, Hello, InodeNo, LABEL_BYTES_MAX, LaneId, PLAIN, Proof, ProtocolError, Proven, Purpose,
-    Refusal, RefusalReason, Secret, SessionId, Welcome, Wire, welcome_flag,
+    Challenge, Channel, ClientUuid, Credential, DecodeError, EXPORT_NAME_BYTES_MAX, FrameKind,
+    HEADER_BYTES, Header, Hello, InodeNo, LABEL_BYTES_MAX, LaneId, PLAIN, Proof, ProtocolError,
+    Proven, Purpose, Refusal, RefusalReason, Secret, SessionId, Welcome, Wire, welcome_flag,
 };
 
 /// What to do with a connection of another executing lane.
@@ -46,6 +46,13 @@ impl Lane {
             return self.refuse(turn, conn, RefusalReason::Stopping);
         }
         let bytes = turn.arena.get(frame);
+        if Self::is_peer_hello(bytes) {
+            return self.on_first_of_peer(turn, conn, (frame, channel), handed_over);
+        }
+        // It is not known yet which exports there are.
+        if !self.knows_exports() {
+            return self.refuse(turn, conn, RefusalReason::Busy);
+        }
         let hello = match decode_hello(bytes) {
             Ok(hello) => hello,
             Err(protocol_error) => return self.protocol_error(turn, conn, protocol_error),
@@ -92,6 +99,26 @@ impl Lane {
         let handshake =
             Handshake { hello, nonce, channel, secret, key_no, holder, own_host, deadline };
         self.connections.begin_handshake(conn, handshake);
+    }
+
+    /// The first frame of a connection of another server's lane: that lane names the one that it
+    /// dials.
+    fn on_first_of_peer(
+        &mut self,
+        turn: &mut Turn<'_>,
+        conn: ConnId,
+        (frame, channel): (Span, Channel),
+        handed_over: bool,
+    ) {
+        match self.dialled_lane(turn.arena.get(frame)) {
+            Some(lane) if lane == self.config.lane => {
+                self.on_peer_hello(turn, conn, (frame, channel));
+            }
+            Some(lane) if !handed_over => {
+                turn.act(NetAction::HandOver { conn, lane, hello: frame });
+            }
+            Some(_) | None => self.protocol_error(turn, conn, ProtocolError::Route),
+        }
     }
 
     /// Where to pass a connection; `None`: it stays. The accepting lane chooses the proxy lane; the
@@ -342,7 +369,9 @@ fn body_of(frame: &[u8], wanted: FrameKind) -> Result<&[u8], ProtocolError> {
             | Header::CommitNotification
             | Header::Grant
             | Header::Recall
-            | Header::RecallAck,
+            | Header::RecallAck
+            | Header::PeerMessage
+            | Header::MapNote,
             _,
         ) => Err(ProtocolError::Kind),
     }

@@ -34,7 +34,7 @@ use interface::{
     Action, Bulk, CloseReason, ConnId, Core, Event, LaneTime, Mono, NetEvent, PeerEvent, Seed,
     Span, StoreEvent, Turn,
 };
-use wire::{InodeNo, LaneId, Map, ProtocolError, SLOT_COUNT_MIN, ShardId, Transno};
+use wire::{InodeNo, Map, PeerLane, ProtocolError, SLOT_COUNT_MIN, ShardId, Transno};
 
 /// What a lane does on the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +105,7 @@ impl Lane {
         let seed = Seed(key);
         let shape = data::DataConfig {
             map: config.map.clone(),
+            server: config.server,
             lane: config.lane,
             object_count_max: config.limits.object_count_max,
             ticket_tag: DATA_TICKET,
@@ -141,8 +142,8 @@ impl Lane {
             destroys: Destroys::default(),
             waiters: Waiters::new(seed),
             searches: Searches::default(),
-            txns: Txns::new(restored.decided),
-            peers: Peers::default(),
+            txns: Txns::new(restored.decided, restored.parts),
+            peers: Peers::new(PeerLane { server: config.server, lane: config.lane }, &config.map),
             non_resident: NonResident::default(),
             paths: Paths::default(),
             keys: Keys::new(&config.secrets),
@@ -193,8 +194,8 @@ impl Lane {
             NetEvent::CertificateRefused { bad, client } => self.on_uncertified(turn, bad, client),
             NetEvent::HandedOver { conn, hello } => self.on_hello(turn, conn, hello, true),
             NetEvent::Closed { conn, reason } => self.on_closed(turn, conn, reason),
-            // A client's events.
-            NetEvent::Connected { .. } | NetEvent::ConnectFailed { .. } => {}
+            NetEvent::Connected { ticket, conn } => self.on_peer_connected(turn, ticket, conn),
+            NetEvent::ConnectFailed { ticket, .. } => self.on_peer_connect_failed(turn, ticket),
         }
     }
 
@@ -226,6 +227,7 @@ impl Lane {
                 self.protocol_error(turn, conn, ProtocolError::Kind)
             }
             Progress::Handshake => self.on_proof(turn, conn, frame),
+            Progress::New if self.on_peer_frame(turn, conn, frame) => {}
             Progress::New if bulk.is_some() => self.protocol_error(turn, conn, ProtocolError::Kind),
             Progress::New => self.on_hello(turn, conn, frame, false),
         }
@@ -266,11 +268,6 @@ impl Lane {
     /// The shard that has the contents of a file.
     pub(crate) fn data_shard(&self, inode: InodeNo) -> ShardId {
         self.config.map.data_shard(inode, 0)
-    }
-
-    /// The lane that has the contents of a file.
-    pub(crate) fn data_lane(&self, inode: InodeNo) -> LaneId {
-        self.config.map.lane(self.data_shard(inode))
     }
 
     /// Sets the timer to the earliest deadline, unless it is set to an earlier time: a satisfied
@@ -341,6 +338,7 @@ impl Core for Lane {
             }
             Event::LaneTime(lane_time) => self.lane_time = lane_time,
             Event::Usage { ticket, usage } => self.on_usage(turn, ticket, &usage),
+            Event::Map(map) => self.on_map(turn, map),
             Event::Secrets(Some(secrets)) => self.on_secrets(turn, &secrets),
             Event::Tick => {}
             Event::Stop if self.stage == Stage::Serving => self.stage = Stage::Stopping,

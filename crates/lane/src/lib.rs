@@ -57,6 +57,7 @@ mod last_writer;
 mod leases;
 mod limits;
 mod log_space;
+mod map;
 mod merge;
 mod named_inodes;
 mod non_resident;

@@ -1,8 +1,10 @@
-//! Messages between the lanes of a server: one place sends them, one receives them.
+//! Messages between lanes, of one server or of several: one place sends them, one receives them.
 //!
-//! A message is addressed to a shard; the map says which lane has it. One to a shard of the same
-//! lane takes the same way without an encoding. Others go through the channel to that lane, which
-//! delivers them once and in order. What does not decode is a bug of the sender: it is counted and
+//! A message is for a shard; the map says which lane has it. One to a shard of the same lane takes
+//! the same way without an encoding. Others go through the channel to that lane, which delivers
+//! them once and in order: to lanes of the same server over mailboxes, to others over a connection
+//! ([`link`]). Without a connection nothing is sent: when there is one again, both sides say what
+//! the other must know ([`restate`]). What does not decode is a bug of the sender: it is counted and
 //! logged, and nothing that this lane sends later is applied, so that requests that depend on it
 //! stop rather than see half of a change.
 //!
@@ -11,7 +13,9 @@
 
 pub(crate) mod channel;
 pub(crate) mod containment;
+mod link;
 pub(crate) mod message;
+mod restate;
 pub(crate) mod tagged;
 
 use crate::Lane;
@@ -21,8 +25,9 @@ use alloc::format;
 use alloc::vec::Vec;
 use channel::{Channel, Leaving, Receipt};
 use interface::{ConnId, LogLevel, Mono, NetAction, PeerAction, Span, Turn};
+use link::{Links, Way};
 use message::{Bits, Envelope, ExportDefinition, PeerBody, PeerMessage};
-use wire::{LaneId, PeerCounts, Rule, ShardId, Term, Wire as _, Writer};
+use wire::{Header, LaneId, Map, PeerCounts, PeerLane, Rule, ShardId, Term, Wire as _, Writer};
 
 /// Beyond so many messages that a peer lane has not acknowledged, clients' changes are refused for
 /// a while.
@@ -34,9 +39,11 @@ const STOP_MS_MAX: u64 = 2000;
 /// This lane's side of the messages between lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    channels: BTreeMap<LaneId, Channel>,
-    /// Lanes that have sent what does not decode.
-    broken: BTreeSet<LaneId>,
+    channels: BTreeMap<PeerLane, Channel>,
+    /// The lanes of other servers.
+    links: Links,
+    /// Lanes of this server that have sent what does not decode.
+    broken: BTreeSet<PeerLane>,
     counts: PeerCounts,
     /// The number of messages so far that replies wait for.
     barrier_count: u64,
@@ -50,6 +57,11 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
+    /// Those of a lane.
+    pub(crate) fn new(me: PeerLane, map: &Map) -> Self {
+        Self { links: Links::new(me, map), ..Self::default() }
+    }
+
     pub(crate) const fn counts(&self) -> PeerCounts {
         self.counts
     }
@@ -57,7 +69,8 @@ impl Peers {
     /// The next resending, or the end of the wait of a lane that ends.
     pub(crate) fn deadline(&self, now: Mono) -> Option<Mono> {
         let resends = self.channels.values().filter_map(Channel::resend_at);
-        resends.chain(self.stop_at.filter(|at| *at > now)).min()
+        let stop_at = self.stop_at.filter(|at| *at > now);
+        resends.chain(stop_at).chain(self.links.deadline()).min()
     }
 
     /// Whether a peer lane has not acknowledged all messages.
@@ -92,82 +105,141 @@ impl Peers {
     }
 }
 
-/// The shard that stands for a lane as a whole: the first that the map gives to it, or would if
-/// the store had more.
-pub(crate) const fn shard_of_lane(lane: LaneId) -> ShardId {
-    ShardId::meta(lane.0)
-}
-
 /// Puts a message on its way.
 fn transmit(
     turn: &mut Turn<'_>,
-    (lane, envelope): (LaneId, Envelope),
-    Leaving { to, sequence, body }: Leaving<'_>,
+    (way, envelope): (Way, Envelope),
+    Leaving { sequence, body }: Leaving<'_>,
     acknowledged: u64,
 ) {
-    let body = turn.arena.write(|out| {
-        let mut writer = Writer::new(out);
-        writer.write(&Envelope { to, sequence, acknowledged, ..envelope });
+    let put = |writer: &mut Writer<'_>| {
+        writer.write(&Envelope { sequence, acknowledged, ..envelope });
         writer.put(body);
-    });
-    turn.act(PeerAction::Send { to: lane, body });
+    };
+    match way {
+        Way::Mailbox(to) => {
+            let body = turn.arena.write(|out| put(&mut Writer::new(out)));
+            turn.act(PeerAction::Send { to, body });
+        }
+        Way::Conn(conn) => {
+            let frame = turn.arena.write(|out| Header::PeerMessage.encode(out, None, put));
+            turn.act(NetAction::Send { conn, frame, bulk: None });
+        }
+    }
 }
 
 impl Lane {
+    /// This lane.
+    pub(crate) const fn me(&self) -> PeerLane {
+        PeerLane { server: self.config.server, lane: self.config.lane }
+    }
+
+    /// The lane that has a shard.
+    pub(crate) fn lane_of(&self, shard: ShardId) -> PeerLane {
+        let place = self.config.map.place(shard);
+        PeerLane { server: place.server, lane: place.lane }
+    }
+
+    /// Whether messages to the lane that has a shard arrive: it is of this server, or there is a
+    /// connection to it.
+    pub(crate) fn is_reachable(&self, shard: ShardId) -> bool {
+        self.way_to(self.lane_of(shard)).is_some()
+    }
+
+    /// Whether there are other lanes.
+    pub(crate) fn has_peers(&self) -> bool {
+        self.config.lane_count() > 1 || !self.peers.links.is_alone()
+    }
+
+    fn way_to(&self, lane: PeerLane) -> Option<Way> {
+        if lane.server == self.config.server {
+            return Some(Way::Mailbox(lane.lane));
+        }
+        self.peers.links.conn_to(lane).map(Way::Conn)
+    }
+
     /// Sends a message to the lane that has this shard. One to this lane is applied at once, or
     /// queued if it is about a transaction.
     pub(crate) fn send_to_shard(&mut self, turn: &mut Turn<'_>, to: ShardId, body: &PeerBody<'_>) {
-        let lane = self.config.map.lane(to);
-        if lane != self.config.lane {
-            return self.send_to_lane(turn, lane, to, body);
+        let lane = self.lane_of(to);
+        if lane != self.me() {
+            return self.send_to_lane(turn, lane, body);
         }
         if let PeerBody::Txn { message } = body {
             self.queue_for_self(message);
         } else {
-            self.apply_message(turn, body);
+            self.apply_message(turn, lane, body);
         }
     }
 
-    /// Sends a message to every other lane.
-    pub(crate) fn send_to_peer_lanes(&mut self, turn: &mut Turn<'_>, body: &PeerBody<'_>) {
+    /// Sends a message to every other lane of this server.
+    pub(crate) fn send_to_own_lanes(&mut self, turn: &mut Turn<'_>, body: &PeerBody<'_>) {
         for lane in (0..self.config.lane_count()).map(LaneId) {
             if lane != self.config.lane {
-                self.send_to_lane(turn, lane, shard_of_lane(lane), body);
+                let server = self.config.server;
+                self.send_to_lane(turn, PeerLane { server, lane }, body);
             }
         }
     }
 
-    fn send_to_lane(
+    /// Sends a message to every other lane of all servers.
+    pub(crate) fn send_to_peer_lanes(&mut self, turn: &mut Turn<'_>, body: &PeerBody<'_>) {
+        self.send_to_own_lanes(turn, body);
+        self.send_to_remote_lanes(turn, body);
+    }
+
+    /// Sends a message to every lane of the other servers.
+    pub(crate) fn send_to_remote_lanes(&mut self, turn: &mut Turn<'_>, body: &PeerBody<'_>) {
+        for lane in self.peers.links.all() {
+            self.send_to_lane(turn, lane, body);
+        }
+    }
+
+    pub(crate) fn send_to_lane(
         &mut self,
         turn: &mut Turn<'_>,
-        lane: LaneId,
-        to: ShardId,
+        lane: PeerLane,
         body: &PeerBody<'_>,
     ) {
-        let envelope = self.envelope();
+        self.peers.barrier_count += u64::from(body.is_barrier());
+        let barrier = body.is_barrier().then_some(self.peers.barrier_count);
+        self.push_to_lane(turn, lane, body, barrier);
+    }
+
+    fn push_to_lane(
+        &mut self,
+        turn: &mut Turn<'_>,
+        lane: PeerLane,
+        body: &PeerBody<'_>,
+        barrier: Option<u64>,
+    ) {
+        let (way, envelope) = (self.way_to(lane), self.envelope_to(lane));
         let peers = &mut self.peers;
+        let channel = peers.channels.entry(lane).or_default();
+        let Some(way) = way else {
+            // The next connection begins with what it must know.
+            barrier.into_iter().for_each(|number| channel.hold(number));
+            return;
+        };
         peers.counts.sent_count += 1;
         peers.body.clear();
         body.encode(&mut Writer::new(&mut peers.body));
-        peers.barrier_count += u64::from(body.is_barrier());
-        let barrier = body.is_barrier().then_some(peers.barrier_count);
-        let channel = peers.channels.entry(lane).or_default();
-        channel.push(to, &peers.body, barrier);
+        channel.push(&peers.body, barrier);
         let now = turn.now.mono;
         channel.leave(now, &mut |leaving, acknowledged| {
-            transmit(turn, (lane, envelope), leaving, acknowledged);
+            transmit(turn, (way, envelope), leaving, acknowledged);
         });
     }
 
-    /// The envelope of a message to no lane yet.
-    fn envelope(&self) -> Envelope {
-        let from = shard_of_lane(self.config.lane);
-        let from_term = Term::of_boot(self.config.boot_id);
-        Envelope { from, from_term, to: from, sequence: 0, acknowledged: 0 }
+    /// The envelope of a message to a lane, without its numbers.
+    fn envelope_to(&self, to: PeerLane) -> Envelope {
+        let (from, from_term) = (self.me(), Term::of_boot(self.config.boot_id));
+        Envelope { from, from_term, to, sequence: 0, acknowledged: 0 }
     }
 
-    /// Bytes of a peer lane.
+    /// Bytes of a lane of this server.
     pub(crate) fn on_received(&mut self, turn: &mut Turn<'_>, from: LaneId, body: Span) {
+        let from = PeerLane { server: self.config.server, lane: from };
         if self.peers.broken.contains(&from) {
             self.peers.counts.refused_count += 1;
             return;
@@ -175,51 +247,56 @@ impl Lane {
         let mut received = core::mem::take(&mut self.peers.received);
         received.clear();
         received.extend_from_slice(turn.arena.get(body));
-        self.receive(turn, from, &received);
-        while let Some(early) = self.channel(from).next_early() {
-            match PeerMessage::decode_all(&early) {
-                Ok(message) => self.apply_message(turn, &message.body),
-                Err(reason) => self.break_channel(turn, from, &format!("{reason:?}")),
-            }
+        if let Err(reason) = self.receive(turn, from, &received) {
+            self.break_channel(turn, from, &reason);
         }
         self.peers.received = received;
     }
 
-    fn channel(&mut self, lane: LaneId) -> &mut Channel {
+    fn channel(&mut self, lane: PeerLane) -> &mut Channel {
         self.peers.channels.entry(lane).or_default()
     }
 
-    fn receive(&mut self, turn: &mut Turn<'_>, from: LaneId, received: &[u8]) {
-        let PeerMessage { envelope, body } = match PeerMessage::decode_all(received) {
-            Ok(message) => message,
-            Err(reason) => return self.break_channel(turn, from, &format!("{reason:?}")),
-        };
-        let map = &self.config.map;
-        if map.lane(envelope.from) != from || map.lane(envelope.to) != self.config.lane {
-            return self.break_channel(turn, from, "it is of or for another lane");
+    /// Applies a message, and those that waited for it. An error: it is none of that lane's.
+    fn receive(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: PeerLane,
+        received: &[u8],
+    ) -> Result<(), alloc::string::String> {
+        let PeerMessage { envelope, body } =
+            PeerMessage::decode_all(received).map_err(|reason| format!("{reason:?}"))?;
+        if envelope.from != from || envelope.to != self.me() {
+            return Err("it is of or for another lane".into());
         }
         self.on_acknowledged(turn, from, envelope.acknowledged);
         if envelope.sequence == 0 {
-            return;
+            return Ok(());
         }
         let receipt = self.channel(from).receive(envelope.from_term, envelope.sequence);
         let once = self.config.rules.hold(Rule::PeerOnce);
         match receipt {
-            Receipt::Next => self.apply_message(turn, &body),
+            Receipt::Next => self.apply_message(turn, from, &body),
             Receipt::Early => self.channel(from).keep(envelope.sequence, received),
             Receipt::Repeated | Receipt::Refused => {
                 self.peers.counts.repeated_count += 1;
                 if !once && receipt == Receipt::Repeated {
-                    self.apply_message(turn, &body);
+                    self.apply_message(turn, from, &body);
                 }
             }
         }
+        while let Some(early) = self.channel(from).next_early() {
+            let message =
+                PeerMessage::decode_all(&early).map_err(|reason| format!("{reason:?}"))?;
+            self.apply_message(turn, from, &message.body);
+        }
+        Ok(())
     }
 
-    fn break_channel(&mut self, turn: &mut Turn<'_>, from: LaneId, reason: &str) {
+    fn break_channel(&mut self, turn: &mut Turn<'_>, from: PeerLane, reason: &str) {
         self.peers.broken.insert(from);
         self.peers.counts.refused_count += 1;
-        let lane = from.0;
+        let lane = from.lane;
         let line = format!(
             "bug: a message of lane {lane} does not decode ({reason}); nothing from that lane is \
              applied any more"
@@ -229,13 +306,19 @@ impl Lane {
 
     /// A peer lane has received all up to here: the messages behind them and the replies that
     /// waited leave.
-    fn on_acknowledged(&mut self, turn: &mut Turn<'_>, from: LaneId, sequence: u64) {
-        let (now, envelope) = (turn.now.mono, self.envelope());
+    fn on_acknowledged(&mut self, turn: &mut Turn<'_>, from: PeerLane, sequence: u64) {
+        let (now, way, envelope) = (turn.now.mono, self.way_to(from), self.envelope_to(from));
+        let Some(way) = way else { return };
         let channel = self.channel(from);
         channel.on_acknowledged(now, sequence);
         channel.leave(now, &mut |leaving, acknowledged| {
-            transmit(turn, (from, envelope), leaving, acknowledged);
+            transmit(turn, (way, envelope), leaving, acknowledged);
         });
+        self.send_deferred(turn);
+    }
+
+    /// Sends the replies that no barrier holds any more.
+    fn send_deferred(&mut self, turn: &mut Turn<'_>) {
         let until = self.peers.barrier().unwrap_or(u64::MAX);
         while self.peers.deferred.front().is_some_and(|(barrier, ..)| *barrier < until) {
             let Some((_, conn, frame)) = self.peers.deferred.pop_front() else { break };
@@ -247,26 +330,47 @@ impl Lane {
     /// At the end of a turn: sends what was not acknowledged in time again, and acknowledges what
     /// no message has acknowledged.
     pub(crate) fn settle_peers(&mut self, turn: &mut Turn<'_>) {
-        let (now, envelope) = (turn.now.mono, self.envelope());
+        if !self.peers.links.is_alone() {
+            self.settle_links(turn);
+        }
+        let (now, me, boot_id) = (turn.now.mono, self.me(), self.config.boot_id);
         let resends = self.config.rules.hold(Rule::PeerResend);
-        let Peers { channels, counts, body, .. } = &mut self.peers;
+        let Peers { channels, counts, body, links, .. } = &mut self.peers;
         for (lane, channel) in channels {
+            let is_own = lane.server == me.server;
+            let way = if is_own { Some(Way::Mailbox(lane.lane)) } else { links.way_to(*lane) };
+            let Some(way) = way else { continue };
+            let envelope = Envelope {
+                from: me,
+                from_term: Term::of_boot(boot_id),
+                to: *lane,
+                sequence: 0,
+                acknowledged: 0,
+            };
+            // A connection loses nothing, but what is lost with it.
             channel.resend(now, &mut |leaving, acknowledged| {
-                counts.resent_count += 1;
-                if resends {
-                    transmit(turn, (*lane, envelope), leaving, acknowledged);
+                if is_own {
+                    counts.resent_count += 1;
+                    if resends {
+                        transmit(turn, (way, envelope), leaving, acknowledged);
+                    }
                 }
             });
             if core::mem::take(&mut channel.is_due) {
                 body.clear();
                 PeerBody::Acknowledgement {}.encode(&mut Writer::new(body));
-                let bare = Leaving { to: shard_of_lane(*lane), sequence: 0, body };
-                transmit(turn, (*lane, envelope), bare, channel.received());
+                let bare = Leaving { sequence: 0, body };
+                transmit(turn, (way, envelope), bare, channel.received());
             }
         }
     }
 
-    pub(crate) fn apply_message(&mut self, turn: &mut Turn<'_>, body: &PeerBody<'_>) {
+    pub(crate) fn apply_message(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: PeerLane,
+        body: &PeerBody<'_>,
+    ) {
         match *body {
             PeerBody::Txn { message } => self.on_txn_message(turn, &message),
             PeerBody::DestroyObject { inode } => self.on_destroy_message(turn, inode),
@@ -284,16 +388,17 @@ impl Lane {
             PeerBody::PrivilegedBits { inode, bits: Bits(bits) } => {
                 self.data.set_privileged_bits(inode, bits);
             }
-            PeerBody::Containment { message } => self.on_containment_message(turn, message),
+            PeerBody::Containment { message } => self.on_containment_message(turn, from, message),
             PeerBody::Export { change: ExportDefinition(change) } => {
-                self.take_export(turn, &change);
+                self.on_export_message(turn, from, &change);
             }
             PeerBody::Evicted { client } => self.on_eviction_message(turn, client),
             PeerBody::FollowWaits { search, hops_left, owners } => {
                 self.on_follow_waits(turn, &search, hops_left, owners);
             }
             PeerBody::CycleFound { search } => self.break_cycle(turn, search),
-            PeerBody::Acknowledgement {} => {}
+            PeerBody::Acknowledgement {} | PeerBody::Barrier {} => {}
+            PeerBody::Restated {} => self.on_restated(turn, from),
         }
     }
 }

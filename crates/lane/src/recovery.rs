@@ -180,6 +180,9 @@ impl Lane {
             return;
         }
         if self.recovery.began_at.is_none() {
+            if !self.knows_exports() {
+                return; // No client can come back before.
+            }
             self.begin_recovery(turn);
         }
         self.recovery.look(turn.now.mono, &self.config.limits);

@@ -5,7 +5,7 @@ mod rows;
 
 use crate::acknowledgements::BatchNo;
 use crate::session::{Basis, Done, Session, SlotTable, State};
-use crate::txns::{InDoubt, Resolved};
+use crate::txns::{InDoubt, Kept, Resolved};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Recorded;
@@ -15,7 +15,8 @@ use disk::{
 };
 use interface::{Mono, Party};
 use wire::{
-    ClientUuid, LaneId, Map, Op, SessionId, ShardCounts, ShardId, Status, Term, Transno, Wire, Xid,
+    ClientUuid, LaneId, Map, Op, ServerId, SessionId, ShardCounts, ShardId, Status, Term, Transno,
+    Wire, Xid,
 };
 
 /// The state that is being restored.
@@ -67,6 +68,8 @@ pub struct Restored {
     pub(crate) exports: Vec<Vec<u8>>,
     /// The outcomes of interrupted cross-shard transactions: to be recorded.
     pub(crate) resolved: Vec<Resolved>,
+    /// What is prepared for coordinators of other servers.
+    pub(crate) parts: Vec<Kept>,
     /// Decided cross-shard transactions that are not forgotten.
     pub(crate) decided: BTreeMap<TxnId, BTreeSet<ShardId>>,
 }
@@ -283,13 +286,24 @@ impl Restore {
         over
     }
 
-    /// Begins boot `boot_id` with `lane_count` lanes: returns the state of each, in order.
+    /// Begins boot `boot_id` of the only server with `lane_count` lanes: returns the state of each,
+    /// in order.
     #[must_use]
-    pub fn into_lanes(mut self, lane_count: u16, boot_id: u64) -> Vec<Restored> {
+    pub fn into_lanes(self, lane_count: u16, boot_id: u64) -> Vec<Restored> {
         assert!(lane_count > 0, "a server has a lane");
+        let map = Map::single_server(lane_count, self.shards, Term::of_boot(boot_id));
+        self.into_lanes_of(&map, ServerId::FIRST)
+    }
+
+    /// Begins the start of a server that a map describes: returns the state of each of its lanes,
+    /// in order, with the shards that the map gives to it.
+    #[must_use]
+    pub fn into_lanes_of(mut self, map: &Map, server: ServerId) -> Vec<Restored> {
+        let lane_count = map.lane_count(server).unwrap_or(0);
+        assert!(lane_count > 0, "the map has the server");
         let over = self.forget_evicted();
         let evicted: BTreeSet<ClientUuid> = self.evicted.keys().copied().collect();
-        let map = Map::single_server(lane_count, self.shards, Term::of_boot(boot_id));
+        let is_own = |shard: ShardId| map.place(shard).server == server;
         let mut lanes: Vec<Restored> = (0..lane_count)
             .map(|lane| Restored {
                 lane: LaneId(lane),
@@ -306,27 +320,34 @@ impl Restore {
                 failed: self.failed.clone(),
                 exports: self.exports.values().cloned().collect(),
                 resolved: Vec::new(),
+                parts: Vec::new(),
                 decided: BTreeMap::new(),
             })
             .collect();
         let place = |shard: ShardId| usize::from(map.lane(shard).0);
         let mut metas = self.metas;
         metas.iter_mut().for_each(|shard| shard.start_term(map.place(shard.id()).term));
-        let (resolved, decided) = self.in_doubt.resolve(&mut metas);
+        let (resolved, kept, decided) = self.in_doubt.resolve(&mut metas, is_own);
+        kept.into_iter().for_each(|kept| lanes[place(kept.shard)].parts.push(kept));
         for resolved in resolved {
             lanes[place(resolved.shard)].resolved.push(resolved);
         }
         for (txn, shards) in decided {
             lanes[place(txn.coordinator)].decided.insert(txn, shards);
         }
-        for shard in metas {
+        for shard in metas.into_iter().filter(|shard| is_own(shard.id())) {
             lanes[place(shard.id())].metas.push(shard);
         }
-        for mut shard in self.datas {
+        for mut shard in self.datas.into_iter().filter(|shard| is_own(shard.shard())) {
             shard.start_term(map.place(shard.shard()).term);
             lanes[place(shard.shard())].datas.push(shard);
         }
         for (shard, position) in self.positions {
+            if !is_own(shard) {
+                // Each store is made with the root directory.
+                assert!(position.lsn == 0, "a store has records of its server's shards only");
+                continue;
+            }
             assert!(position.term < map.place(shard).term, "each start begins a later term");
             lanes[place(shard)].positions.push((shard, position));
         }

@@ -27,7 +27,7 @@ impl Lane {
             return;
         }
         let Ok(Created { attr, made }) = Created::decode_all(self.scratch.reply()) else { return };
-        if made && self.data_lane(attr.inode) == self.config.lane {
+        if made && self.is_own(self.data_shard(attr.inode)) {
             self.data.made(attr.inode);
         }
     }
@@ -41,7 +41,7 @@ impl Lane {
 
     /// A metadata shard queries a file's size at a data shard of this lane.
     pub(crate) fn query_durable_size(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
-        let here = self.data_lane(sizing.inode) == self.config.lane;
+        let here = self.is_own(self.data_shard(sizing.inode));
         if !here || self.commit.has_failed() || self.is_stopping() {
             return;
         }

@@ -15,12 +15,13 @@ use disk::Creation;
 use fastrand::Rng;
 use interface::{
     Action, ConnId, Core, Errno, Event, LaneTime, LogSpace, Mono, NetAction, NetEvent, Now,
-    PeerAction, ProtocolPoint, Span, StoreAction, StoreEvent, Turn,
+    PeerAction, ProtocolPoint, Span, StoreAction, StoreEvent, Ticket, Turn,
 };
 pub(crate) use operations::{Kind, LANE_TIME, USAGE};
 use test_runtime::{Incoming, LaneState, LogId, Operation, Prng, Store};
 use wire::{
-    FsUuid, Inspect, LaneId, Layout, Map, Rules, Secret, ServerId, ShardCounts, Status, Term,
+    FsUuid, Inspect, LaneId, Layout, Map, Rules, Secret, ServerAddress, ServerId, ShardCounts,
+    Status, Term,
 };
 
 const AT_NS: u64 = 1_600_000_000_000_000_000;
@@ -64,8 +65,13 @@ pub(crate) struct TestServer {
     pub(crate) boot_id: u64,
     /// The shards of the store.
     pub(crate) shard_counts: ShardCounts,
-    /// The map of the last start.
+    /// The map of the last start, or the one that came later.
     pub(crate) map: Map,
+    /// Which of the map's servers it is.
+    pub(crate) server: ServerId,
+    pub(crate) fs_key: [u8; 32],
+    /// Connections that lanes ask for: the lane, its ticket, and the address.
+    pub(crate) dials: Vec<(usize, Ticket, ServerAddress)>,
     pub(crate) limits: Limits,
     pub(crate) secret: Secret,
     pub(crate) lines: Vec<String>,
@@ -104,7 +110,7 @@ pub(crate) struct TestServer {
     names_bytes_max: Option<u64>,
 }
 
-const FS: FsUuid = FsUuid([7; 16]);
+pub(crate) const FS: FsUuid = FsUuid([7; 16]);
 pub(crate) const SHARD_COUNTS: ShardCounts = ShardCounts { meta: 2, data: 4 };
 
 impl TestServer {
@@ -116,6 +122,9 @@ impl TestServer {
             boot_id: 0,
             shard_counts: SHARD_COUNTS,
             map: Map::single_server(1, SHARD_COUNTS, Term(1)),
+            server: ServerId::FIRST,
+            fs_key: [4; 32],
+            dials: Vec::new(),
             limits: Limits::default(),
             secret: Secret::new([3; 32]),
             lines: Vec::new(),
@@ -149,35 +158,40 @@ impl TestServer {
         server
     }
 
-    /// Starts a server on the durable state.
+    /// Starts the only server on the durable state.
     pub(crate) fn start(&mut self, lane_count: u16) {
+        let term = Term::of_boot(self.boot_id + 1);
+        self.start_as(Map::single_server(lane_count, self.shard_counts, term));
+    }
+
+    /// Starts a server that a map names.
+    pub(crate) fn start_as(&mut self, map: Map) {
         self.boot_id += 1;
-        let term = Term::of_boot(self.boot_id);
-        self.map = Map::single_server(lane_count, self.shard_counts, term);
+        self.map = map;
+        let lane_count = self.lane_count();
+        let (map, server) = (self.map.clone(), self.server);
         self.recovered_count = 0;
         let promised = self.limits.promised();
         let promised = self.promised.map_or(promised, |before| before.and(promised));
         self.promised = Some(promised);
         let mut restore = self.restore();
         restore.remember_evicted(self.evicted_count_max);
-        for (index, restored) in
-            restore.into_lanes(lane_count, self.boot_id).into_iter().enumerate()
-        {
+        for (index, restored) in restore.into_lanes_of(&map, server).into_iter().enumerate() {
             let mut seed = [index as u8; 32];
-            seed[0] = self.boot_id as u8;
+            (seed[0], seed[1]) = (self.boot_id as u8, server.0 as u8);
             let lane_id = LaneId(index as u16);
             let export = |name: &str, root_trusted| Export { name: name.to_string(), root_trusted };
             let config = Config {
                 lane: lane_id,
                 map: self.map.clone(),
-                server: ServerId::FIRST,
+                server,
                 fs: FS,
                 secrets: self.secret.into(),
                 boot_id: self.boot_id,
                 exports: vec![export("own", true), export("guests", false)],
                 seed,
                 limits: self.limits,
-                fs_key: FsKey::new([4; 32]),
+                fs_key: FsKey::new(self.fs_key),
                 promised,
                 rules: self.rules,
                 affinity: self.affinity,
@@ -197,7 +211,7 @@ impl TestServer {
 
     /// The lanes of the last start.
     pub(crate) fn lane_count(&self) -> u16 {
-        self.map.lane_count(ServerId::FIRST).unwrap()
+        self.map.lane_count(self.server).unwrap()
     }
 
     /// Brings the rows up to the ends of the logs, and loads them.
@@ -227,6 +241,7 @@ impl TestServer {
         self.store.crash(&mut prng);
         self.store.rows.behind.clear();
         self.peers.values_mut().for_each(|peer| peer.closed = true);
+        self.dials.clear();
     }
 
     // ---- peers ----
@@ -253,6 +268,35 @@ impl TestServer {
         peer.inbox.clear();
         let reason = interface::CloseReason::Ended;
         self.hosts[peer.lane].state.deliver(NetEvent::Closed { conn, reason });
+    }
+
+    /// A lane's attempt to connect has succeeded.
+    pub(crate) fn dialled(&mut self, lane: usize, ticket: Ticket) -> ConnId {
+        self.conn_count += 1;
+        let conn = ConnId(self.conn_count);
+        self.peers.insert(conn, Peer { lane, proxy: lane, ..Peer::default() });
+        self.hosts[lane].state.deliver(NetEvent::Connected { ticket, conn });
+        conn
+    }
+
+    /// A lane's attempt to connect has failed.
+    pub(crate) fn not_dialled(&mut self, lane: usize, ticket: Ticket) {
+        let reason = interface::CloseReason::Failed(Errno(111));
+        self.hosts[lane].state.deliver(NetEvent::ConnectFailed { ticket, reason });
+    }
+
+    /// Whether clients may connect: all lanes know the exports.
+    pub(crate) fn knows_exports(&self) -> bool {
+        self.hosts.iter().all(|host| host.lane.knows_exports())
+    }
+
+    /// The lanes learn of another map.
+    pub(crate) fn set_map(&mut self, map: &Map) {
+        self.map = map.clone();
+        let bytes = wire::Wire::to_bytes(map);
+        for host in &mut self.hosts {
+            host.state.deliver(Incoming::new(Event::Map(Span::default()), bytes.clone()));
+        }
     }
 
     /// Answers the last inspection request of a connection.
@@ -388,7 +432,7 @@ impl TestServer {
         }
     }
 
-    fn perform(&mut self, index: usize, action: Action) {
+    pub(super) fn perform(&mut self, index: usize, action: Action) {
         let LaneHost { state, .. } = &mut self.hosts[index];
         match action {
             Action::Net(NetAction::Send { conn, frame, bulk }) => {
@@ -398,6 +442,9 @@ impl TestServer {
                     assert_eq!(peer.lane, index, "a lane has only its own connections");
                     peer.inbox.push(ReceivedRequest { frame, bulk });
                 }
+            }
+            Action::Net(NetAction::Connect { ticket, address }) => {
+                self.dials.push((index, ticket, address));
             }
             Action::Net(NetAction::Admit { conn, .. }) => {
                 self.peers.get_mut(&conn).unwrap().admitted = true;

@@ -26,6 +26,7 @@ mod peer_messages;
 mod protocol_errors;
 mod recovery;
 mod rotation;
+mod servers;
 mod shares;
 mod sizes;
 mod synced;

@@ -18,8 +18,9 @@ mod outcome;
 mod participant;
 mod placement;
 mod resolve;
+mod servers;
 
-pub(crate) use resolve::{InDoubt, Resolved};
+pub(crate) use resolve::{InDoubt, Kept, Resolved};
 
 use crate::Lane;
 use crate::peers::message::PeerBody;
@@ -137,9 +138,13 @@ impl Txns {
         self.running.values().map(|running| &running.slot_id)
     }
 
-    /// With the decisions that a start found not forgotten.
-    pub(crate) fn new(decided: BTreeMap<TxnId, BTreeSet<ShardId>>) -> Self {
-        Self { decided, ..Self::default() }
+    /// With the decisions that a start found not forgotten, and the prepared parts whose
+    /// coordinators are at other servers.
+    pub(crate) fn new(decided: BTreeMap<TxnId, BTreeSet<ShardId>>, prepared: Vec<Kept>) -> Self {
+        let parts = prepared.into_iter().map(|Kept { shard, txn, prepared_by, part }| {
+            ((shard, txn), Part { prepared: Some((prepared_by, part)), found: None })
+        });
+        Self { decided, parts: parts.collect(), ..Self::default() }
     }
 
     /// Whether no transaction is left that must end in this boot.
@@ -198,7 +203,7 @@ impl Running {
 
 impl Lane {
     pub(crate) fn is_own(&self, shard: ShardId) -> bool {
-        self.config.map.has(shard) && self.config.map.lane(shard) == self.config.lane
+        self.config.map.has(shard) && self.lane_of(shard) == self.me()
     }
 
     /// Sends a message to its receiver: the participant, or the coordinator.
@@ -305,6 +310,7 @@ impl Lane {
     pub(crate) fn settle_txns(&mut self, turn: &mut Turn<'_>) {
         if !self.txns.decisions_sent {
             self.txns.decisions_sent = true;
+            self.await_kept(turn);
             let decided = self.txns.decided.iter();
             let all: Vec<_> = decided
                 .flat_map(|(txn, shards)| shards.iter().map(|shard| (*shard, *txn)))

@@ -40,7 +40,7 @@ pub(crate) enum Cause {
     Lock(ShardId, TxnId),
     /// The rows of a non-resident unit.
     Rows(ShardId, Unit),
-    /// An answer about export containment.
+    /// An answer about export containment, or what another server's lane has to say first.
     Containment,
     /// All replays to be executed; then clients reopen their files.
     Reopening,

@@ -161,6 +161,11 @@ impl Handles {
         queries
     }
 
+    /// The privileged bits that were sent to data shards.
+    pub(crate) fn privileged_bits(&self) -> impl Iterator<Item = (InodeNo, PrivilegedBits)> {
+        self.privileged_bits.iter().map(|(inode, bits)| (*inode, *bits))
+    }
+
     /// Records a file's privileged bits. Returns whether the data shard must be notified; without
     /// writers the bits are empty.
     pub(crate) fn update_privileged_bits(

@@ -287,6 +287,32 @@ impl Shard {
         Ok(())
     }
 
+    /// Locks what a part changes that was prepared before a start, until the transaction's outcome
+    /// is known. It is no less than what was locked then and is still needed.
+    ///
+    /// # Errors
+    /// [`Fault`] when the part is invalid.
+    pub fn lock_part(&mut self, txn: TxnId, part: &[u8]) -> Result<(), Fault> {
+        for change in Changes::new(part) {
+            match change? {
+                Change::Dirent { dir, name, .. } | Change::DirentRemoved { dir, name } => {
+                    self.locks.take_name(dir, name.bytes(), txn);
+                }
+                Change::Inode { row } => self.locks.take_inode(row.inode, txn),
+                Change::Touch { inode, .. }
+                | Change::DirAttrs { inode, .. }
+                | Change::Accessed { inode, .. }
+                | Change::Settled { inode, .. }
+                | Change::Symlink { inode, .. }
+                | Change::Xattr { inode, .. }
+                | Change::XattrRemoved { inode, .. }
+                | Change::InodeRemoved { inode } => self.locks.take_inode(inode, txn),
+                Change::Contents(_) | Change::Client(_) | Change::Txn(_) | Change::Export(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Releases all locks of `txn` here.
     pub fn release(&mut self, txn: TxnId) {
         self.locks.release(txn);

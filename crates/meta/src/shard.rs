@@ -240,6 +240,11 @@ impl Shard {
         self.state.orphans.iter().copied().filter(|inode| self.handles.is_free(*inode))
     }
 
+    /// The privileged bits of files open for writing, as their data shards must know them.
+    pub fn privileged_bits(&self) -> impl Iterator<Item = (InodeNo, PrivilegedBits)> {
+        self.handles.privileged_bits()
+    }
+
     /// Whether an inode that was reported as an orphan still is one. `None` while a transaction
     /// over several shards has it locked.
     #[must_use]

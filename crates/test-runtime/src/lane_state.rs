@@ -75,7 +75,8 @@ const fn span_of(event: &mut Event) -> Option<&mut Span> {
             KernelEvent::Request { request: span, .. }
             | KernelEvent::CallerGroups { groups: Some(span), .. },
         )
-        | Event::Asked { question: span, .. } => Some(span),
+        | Event::Asked { question: span, .. }
+        | Event::Map(span) => Some(span),
         _ => None,
     }
 }

@@ -125,6 +125,16 @@ pub enum FrameKind {
     Recall = 10,
     /// Client: it has dropped recalled leases, a [`crate::RecallAck`]. There is no reply.
     RecallAck = 11,
+    /// Server to server: a lane dials another, a [`crate::PeerHello`].
+    PeerHello = 12,
+    /// The other lane's proof and nonce, a [`crate::PeerChallenge`].
+    PeerChallenge = 13,
+    /// The first lane's proof, a [`crate::PeerProof`].
+    PeerProof = 14,
+    /// Between proven lanes of two servers: one message.
+    PeerMessage = 15,
+    /// Server, unsolicited: a newer [`Map`].
+    MapNote = 16,
 }
 
 impl FrameKind {
@@ -141,6 +151,11 @@ impl FrameKind {
             9 => Self::Grant,
             10 => Self::Recall,
             11 => Self::RecallAck,
+            12 => Self::PeerHello,
+            13 => Self::PeerChallenge,
+            14 => Self::PeerProof,
+            15 => Self::PeerMessage,
+            16 => Self::MapNote,
             _ => return None,
         })
     }
@@ -199,11 +214,16 @@ impl Lengths {
             | FrameKind::CommitNotification
             | FrameKind::Grant
             | FrameKind::Recall
-            | FrameKind::RecallAck => BODY_BYTES_MAX,
-            FrameKind::Welcome => WELCOME_BODY_BYTES_MAX,
-            FrameKind::Hello | FrameKind::Challenge | FrameKind::Proof | FrameKind::Refusal => {
-                HANDSHAKE_BODY_BYTES_MAX
-            }
+            | FrameKind::RecallAck
+            | FrameKind::PeerMessage => BODY_BYTES_MAX,
+            FrameKind::Welcome | FrameKind::MapNote => WELCOME_BODY_BYTES_MAX,
+            FrameKind::Hello
+            | FrameKind::Challenge
+            | FrameKind::Proof
+            | FrameKind::Refusal
+            | FrameKind::PeerHello
+            | FrameKind::PeerChallenge
+            | FrameKind::PeerProof => HANDSHAKE_BODY_BYTES_MAX,
         };
         let bulk = matches!(kind, FrameKind::Request | FrameKind::Reply);
         let bulk_bytes_max = if bulk { BULK_BYTES_MAX } else { 0 };
@@ -309,6 +329,10 @@ pub enum Header {
     Recall,
     /// Leases are dropped; the [`crate::RecallAck`] is in the body.
     RecallAck,
+    /// A message between lanes of two servers, which is in the body.
+    PeerMessage,
+    /// A newer map; the [`Map`] is in the body.
+    MapNote,
 }
 
 impl Header {
@@ -331,11 +355,16 @@ impl Header {
             FrameKind::Grant => Ok(Self::Grant),
             FrameKind::Recall => Ok(Self::Recall),
             FrameKind::RecallAck => Ok(Self::RecallAck),
+            FrameKind::PeerMessage => Ok(Self::PeerMessage),
+            FrameKind::MapNote => Ok(Self::MapNote),
             FrameKind::Hello
             | FrameKind::Challenge
             | FrameKind::Proof
             | FrameKind::Welcome
-            | FrameKind::Refusal => Ok(Self::Handshake(lengths.kind)),
+            | FrameKind::Refusal
+            | FrameKind::PeerHello
+            | FrameKind::PeerChallenge
+            | FrameKind::PeerProof => Ok(Self::Handshake(lengths.kind)),
         };
         match decoded {
             Ok(decoded) => Ok((decoded, body)),
@@ -412,6 +441,8 @@ impl Header {
             Self::Grant => (FrameKind::Grant, 0),
             Self::Recall => (FrameKind::Recall, 0),
             Self::RecallAck => (FrameKind::RecallAck, 0),
+            Self::PeerMessage => (FrameKind::PeerMessage, 0),
+            Self::MapNote => (FrameKind::MapNote, 0),
         };
         to.write(&(kind as u8));
         to.write(&op_number);
@@ -424,7 +455,9 @@ impl Header {
             | Self::CommitNotification
             | Self::Grant
             | Self::Recall
-            | Self::RecallAck => to.put(&[0; HEADER_BYTES - 24]),
+            | Self::RecallAck
+            | Self::PeerMessage
+            | Self::MapNote => to.put(&[0; HEADER_BYTES - 24]),
             Self::Request(request) => request.put(&mut to),
             Self::Reply(reply) => reply.put(&mut to, unchecked),
         }

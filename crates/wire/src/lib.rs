@@ -31,6 +31,7 @@ mod message;
 mod name;
 mod op;
 mod pattern;
+mod peer;
 mod proof;
 mod ranges;
 mod reply_body;
@@ -79,6 +80,7 @@ pub use op::{
     ReplyBody, Retry, Route, SpaceUse,
 };
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
+pub use peer::{PeerChallenge, PeerHello, PeerLane, PeerProof};
 pub use proof::{Channel, Nonce, PLAIN, Proven, Secret};
 pub use ranges::Ranges;
 pub use reply_body::ReplyParts;

@@ -511,6 +511,18 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     frame("recall", Header::Recall, None, &recall(&recalled()));
     let ack = RecallAck { recall_nos: List::new(0, &[]), dropped_until: LeaseNo(98) };
     frame("recall ack", Header::RecallAck, None, &ack.to_bytes());
+    let [from, to] = [(2, 1), (1, 0)]
+        .map(|(server, lane)| PeerLane { server: ServerId(server), lane: LaneId(lane) });
+    let hello = PeerHello { fs: FsUuid([1; 16]), from, boot_id: 7, to, nonce: [2; 32] };
+    frame("peer hello", Header::Handshake(FrameKind::PeerHello), None, &hello.to_bytes());
+    let challenge = PeerChallenge { boot_id: 8, nonce: [3; 32], proof: [4; 32] };
+    let head = Header::Handshake(FrameKind::PeerChallenge);
+    frame("peer challenge", head, None, &challenge.to_bytes());
+    let proof = PeerProof { proof: [5; 32] };
+    frame("peer proof", Header::Handshake(FrameKind::PeerProof), None, &proof.to_bytes());
+    frame("peer message", Header::PeerMessage, None, b"message");
+    let map = Map::single_server(2, ShardCounts { meta: 3, data: 4 }, Term(5));
+    frame("map note", Header::MapNote, None, &map.to_bytes());
     let attr = Entry { attr: ATTR }.to_bytes();
     let (lease, further) = (Some(lease()), &[&attr[..], &attr[..]].concat());
     let parts = ReplyParts { message: &attr, lease, further, token: Some(b"token") };

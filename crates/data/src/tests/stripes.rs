@@ -41,6 +41,7 @@ fn shards_of(log: &[(Transno, Vec<u8>)], term: u32) -> Shards {
     let config = DataConfig {
         map: Map::single_server(1, counts, wire::Term(1)),
         lane: LaneId(0),
+        server: wire::ServerId::FIRST,
         object_count_max: 100,
         ticket_tag: TAG,
         seed: 1,

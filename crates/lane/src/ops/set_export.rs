@@ -21,7 +21,10 @@ pub(crate) fn execute(
             lane.record_export(turn, &change);
             Status::Ok
         }
-        Ok(None) => Status::Ok,
+        Ok(None) => {
+            lane.await_peers(turn);
+            Status::Ok
+        }
         Err(status) => status,
     };
     match lane.commit.last_unsafe_of(ShardId::meta(0)) {

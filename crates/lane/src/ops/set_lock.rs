@@ -33,7 +33,7 @@ pub(crate) fn execute(
     lane.send_grants(turn, shard, woken);
     if result.is_ok_and(|set| may_deadlock(&set, &ask)) {
         let search = Search {
-            lane: lane.config.lane,
+            lane: lane.me(),
             inode: ask.inode,
             owner: LockOwner { client, owner: ask.owner },
             wait_id: ask.wait_id,

@@ -10,7 +10,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use interface::Mono;
-use wire::{ShardId, Term};
+use wire::Term;
 
 /// Most messages on their way, and most received ones that wait for an earlier one.
 pub(crate) const WINDOW_COUNT_MAX: u64 = 256;
@@ -18,17 +18,12 @@ pub(crate) const WINDOW_COUNT_MAX: u64 = 256;
 const RESEND_MS_MIN: u64 = 50;
 const RESEND_MS_MAX: u64 = 1600;
 
-/// A message that is not acknowledged.
-#[derive(Clone, Copy, Debug)]
-struct Queued {
-    to: ShardId,
-    body_bytes: usize,
-}
+/// So many time-outs in a row (6 s) mean that a connection is dead.
+const SILENCE_COUNT_MAX: u32 = 7;
 
 /// A message to be put on its way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaving<'a> {
-    pub(crate) to: ShardId,
     pub(crate) sequence: u64,
     pub(crate) body: &'a [u8],
 }
@@ -53,15 +48,19 @@ pub(crate) struct Channel {
     pushed: u64,
     left: u64,
     acknowledged: u64,
-    /// Those behind `acknowledged`, and their bodies, one after the other.
-    queue: VecDeque<Queued>,
+    /// The lengths of those behind `acknowledged`, and their bodies, one after the other.
+    queue: VecDeque<usize>,
     bodies: VecDeque<u8>,
     /// Where the body of the last one that left ends in `bodies`.
     left_bytes: usize,
     resend_at: Option<Mono>,
     resend_ms: u64,
+    /// Time-outs since the last acknowledgement.
+    silence_count: u32,
     /// The messages that replies wait for: sequence, and the number of the barrier.
     barriers: VecDeque<(u64, u64)>,
+    /// The barriers that no message has yet: the lane is away.
+    held: VecDeque<u64>,
     /// The sender's term, and the last message of it that was received in order.
     term: Term,
     received: u64,
@@ -81,7 +80,9 @@ impl Default for Channel {
             left_bytes: 0,
             resend_at: None,
             resend_ms: RESEND_MS_MIN,
+            silence_count: 0,
             barriers: VecDeque::new(),
+            held: VecDeque::new(),
             term: Term(0),
             received: 0,
             is_due: false,
@@ -92,11 +93,29 @@ impl Default for Channel {
 
 impl Channel {
     /// Adds a message; `barrier` is the number that replies wait for, if they do.
-    pub(crate) fn push(&mut self, to: ShardId, body: &[u8], barrier: Option<u64>) {
+    pub(crate) fn push(&mut self, body: &[u8], barrier: Option<u64>) {
         self.pushed += 1;
-        self.queue.push_back(Queued { to, body_bytes: body.len() });
+        self.queue.push_back(body.len());
         self.bodies.extend(body);
         self.barriers.extend(barrier.map(|number| (self.pushed, number)));
+    }
+
+    /// The same of a barrier while the lane is away.
+    pub(crate) fn hold(&mut self, barrier: u64) {
+        self.held.push_back(barrier);
+    }
+
+    /// The lane is away: nothing of what was on its way arrives any more, in either direction.
+    pub(crate) fn end(&mut self) {
+        let numbers = self.barriers.iter().map(|(_, number)| *number).chain(self.held.drain(..));
+        let held = numbers.collect();
+        *self = Self { held, ..Self::default() };
+    }
+
+    /// The barriers of before hold until the last message pushed is acknowledged.
+    pub(crate) fn attach_held(&mut self) {
+        let Self { held, barriers, pushed, .. } = self;
+        barriers.extend(held.drain(..).map(|number| (*pushed, number)));
     }
 
     /// Passes the messages that may leave now, and the acknowledgement that goes with each.
@@ -113,6 +132,7 @@ impl Channel {
     pub(crate) fn resend(&mut self, now: Mono, with: &mut dyn FnMut(Leaving<'_>, u64)) {
         if self.resend_at.is_some_and(|at| at <= now) {
             self.resend_ms = (self.resend_ms * 2).min(RESEND_MS_MAX);
+            self.silence_count += 1;
             self.resend_at = Some(now.after_ms(self.resend_ms));
             self.pass((self.acknowledged, 0), self.left, with);
         }
@@ -128,13 +148,13 @@ impl Channel {
     ) -> (u64, usize) {
         let skipped = usize::try_from(last - self.acknowledged).unwrap_or(usize::MAX);
         let bodies: &[u8] = self.bodies.make_contiguous();
-        for Queued { to, body_bytes } in self.queue.range(skipped..) {
+        for body_bytes in self.queue.range(skipped..) {
             if last == until {
                 break;
             }
             last += 1;
             let body = &bodies[last_bytes..][..*body_bytes];
-            with(Leaving { to: *to, sequence: last, body }, self.received);
+            with(Leaving { sequence: last, body }, self.received);
             last_bytes += body_bytes;
         }
         (last, last_bytes)
@@ -146,7 +166,7 @@ impl Channel {
             return;
         }
         while self.acknowledged < sequence {
-            let Some(Queued { body_bytes, .. }) = self.queue.pop_front() else { break };
+            let Some(body_bytes) = self.queue.pop_front() else { break };
             self.bodies.drain(..body_bytes);
             self.left_bytes -= body_bytes;
             self.acknowledged += 1;
@@ -155,6 +175,7 @@ impl Channel {
             self.barriers.pop_front();
         }
         self.resend_ms = RESEND_MS_MIN;
+        self.silence_count = 0;
         let waits = self.acknowledged < self.left;
         self.resend_at = waits.then(|| now.after_ms(self.resend_ms));
     }
@@ -201,7 +222,13 @@ impl Channel {
 
     /// The first barrier that is not acknowledged.
     pub(crate) fn barrier(&self) -> Option<u64> {
-        self.barriers.front().map(|(_, number)| *number)
+        let held = self.held.front().copied();
+        self.barriers.front().map(|(_, number)| *number).into_iter().chain(held).min()
+    }
+
+    /// Whether the peer has acknowledged nothing for long, a few seconds.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.silence_count > SILENCE_COUNT_MAX
     }
 
     pub(crate) const fn resend_at(&self) -> Option<Mono> {

@@ -2,7 +2,7 @@
 //! export is bound to.
 
 use super::tagged::tagged;
-use wire::{ClientUuid, DecodeError, InodeNo, LaneId, Reader, Squash, Wire, Writer};
+use wire::{ClientUuid, DecodeError, InodeNo, PeerLane, Reader, Squash, Wire, Writer};
 
 /// A client's rights to an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -37,7 +37,7 @@ tagged! {
         /// Does directory `dir`, which the receiver owns, lie below `top`?
         1 Below {
             /// The lane that asks.
-            by: LaneId,
+            by: PeerLane,
             /// The possible ancestor.
             top: InodeNo,
             /// The export's root directory.
@@ -47,7 +47,7 @@ tagged! {
         /// `top`?
         2 Use {
             /// The lane that asks.
-            by: LaneId,
+            by: PeerLane,
             /// The inode.
             inode: InodeNo,
             /// The client.
@@ -76,6 +76,8 @@ tagged! {
             dir: InodeNo,
             /// Whether it lies below.
             below: bool,
+            /// No other server had a part in the answer.
+            stays: bool,
             /// See above.
             moves: u64,
         }
@@ -89,6 +91,8 @@ tagged! {
             granted: Use,
             /// The question's number.
             number: u64,
+            /// No other server had a part in the answer.
+            stays: bool,
             /// See above.
             moves: u64,
         }

@@ -1,4 +1,4 @@
-//! The message from one lane of a server to another (docs/protocol.md §12.2): one envelope, one
+//! The message from one lane to another, of the same server or of another one (docs/protocol.md §12.2): one envelope, one
 //! enum of bodies, one encoding.
 
 use super::containment::ContainmentMessage;
@@ -7,26 +7,26 @@ use crate::txns::TxnMessage;
 use disk::{Change, ExportChange};
 use meta::LockOwner;
 use wire::{
-    ClientUuid, Contents, DecodeError, InodeNo, LaneId, List, PrivilegedBits, ProtocolError,
-    Reader, ShardId, Term, Wire, Writer,
+    ClientUuid, Contents, DecodeError, InodeNo, List, PeerLane, PrivilegedBits, ProtocolError,
+    Reader, Term, Wire, Writer,
 };
 
 /// Who sends a message to whom, and its place in the channel between their lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Envelope {
-    /// The sender: the first metadata shard that the map would give to its lane.
-    pub(crate) from: ShardId,
-    /// The sender's term.
+    /// The sender.
+    pub(crate) from: PeerLane,
+    /// The start of its server.
     pub(crate) from_term: Term,
-    /// The receiver. A message to a whole lane names the shard that its `from` would.
-    pub(crate) to: ShardId,
+    /// The receiver.
+    pub(crate) to: PeerLane,
     /// The number of this message in its sender's term, from 1; 0 for a bare acknowledgement.
     pub(crate) sequence: u64,
     /// The sender has received all messages of the receiver up to here.
     pub(crate) acknowledged: u64,
 }
 
-/// A message between two lanes of a server.
+/// A message between two lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PeerMessage<'a> {
     pub(crate) envelope: Envelope,
@@ -113,6 +113,11 @@ tagged! {
         13 CycleFound { search: Search }
         /// Nothing but the envelope's acknowledgement.
         14 Acknowledgement {}
+        /// Between servers: the receiver has been told everything that it must know of the sender
+        /// since their connection began.
+        15 Restated {}
+        /// Replies wait until the receiver has applied all before it.
+        16 Barrier {}
     }
 }
 
@@ -121,7 +126,7 @@ impl PeerBody<'_> {
     /// follows from the reply may reach the receiver by another way, and must find it applied.
     pub(crate) const fn is_barrier(&self) -> bool {
         match self {
-            Self::PrivilegedBits { .. } | Self::Export { .. } => true,
+            Self::PrivilegedBits { .. } | Self::Export { .. } | Self::Barrier {} => true,
             Self::Containment { message } => matches!(
                 message,
                 ContainmentMessage::Changed { .. } | ContainmentMessage::Moved { .. }
@@ -136,7 +141,8 @@ impl PeerBody<'_> {
             | Self::Evicted { .. }
             | Self::FollowWaits { .. }
             | Self::CycleFound { .. }
-            | Self::Acknowledgement {} => false,
+            | Self::Acknowledgement {}
+            | Self::Restated {} => false,
         }
     }
 }
@@ -175,7 +181,7 @@ impl<'a> Wire<'a> for ExportDefinition<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Search {
     /// The lane of the wait.
-    pub(crate) lane: LaneId,
+    pub(crate) lane: PeerLane,
     pub(crate) inode: InodeNo,
     pub(crate) owner: LockOwner,
     pub(crate) wait_id: u64,

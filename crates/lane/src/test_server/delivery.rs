@@ -66,7 +66,8 @@ impl TestServer {
     /// A lane takes a turn in which it applies this message.
     pub(crate) fn apply_message(&mut self, index: usize, body: &PeerBody<'_>) {
         self.act(index, |lane, turn| {
-            lane.apply_message(turn, body);
+            let me = lane.me();
+            lane.apply_message(turn, me, body);
             lane.settle(turn);
         });
     }

@@ -12,8 +12,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use fastrand::Rng;
 use interface::{Errno, ProtocolPoint};
-use model::{Act, Model};
+pub(super) use model::Act;
+use model::Model;
 use mount::Mount;
+pub(super) use mount::{encoded, made};
 use wire::{FileKind, InodeNo, RenameHow, ShardCounts, Status};
 
 /// A store that spreads directories and replies only when changes are durable.

@@ -192,7 +192,9 @@ impl Peer {
 
     pub(crate) fn replies(&self, server: &mut TestServer) -> Vec<ReceivedReply> {
         let received = server.take(self.conn).into_iter();
-        received.filter(|received| commit_rows(received).is_none()).map(got).collect()
+        let unasked =
+            |received: &ReceivedRequest| commit_rows(received).is_some() || is_map(received);
+        received.filter(|received| !unasked(received)).map(got).collect()
     }
 
     /// Sends a request to a metadata shard and waits for the reply.
@@ -279,6 +281,10 @@ pub(crate) fn got(received: ReceivedRequest) -> ReceivedReply {
     let ReplyParts { message, token, .. } = ReplyParts::split(&head, body).unwrap();
     let token = token.unwrap_or_default().to_vec();
     ReceivedReply { head, body: message.to_vec(), bulk: received.bulk, token }
+}
+
+fn is_map(received: &ReceivedRequest) -> bool {
+    Header::decode(&received.frame).unwrap().0 == Header::MapNote
 }
 
 /// Decodes a commit notification.

@@ -5,10 +5,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use fastrand::Rng;
 use interface::Mono;
-use wire::{ShardId, Term};
+use wire::Term;
 
 const TERM: Term = Term(3);
-const TO: ShardId = ShardId::meta(1);
 
 /// Messages on their way: sequence and body.
 #[derive(Default)]
@@ -46,7 +45,7 @@ fn each_message_is_applied_once_and_in_order() {
         while applied.len() < count || from.unacknowledged_count() > 0 {
             now = now.after_ms(1);
             while pushed < count && rng.usize(..4) != 0 {
-                from.push(TO, &pushed.to_le_bytes()[..rng.usize(1..9)], None);
+                from.push(&pushed.to_le_bytes()[..rng.usize(1..9)], None);
                 pushed += 1;
             }
             from.leave(now, &mut |leaving, _| way.put(leaving));
@@ -84,7 +83,7 @@ fn a_window_bounds_what_is_on_its_way() {
     let (mut channel, mut way) = (Channel::default(), Way::default());
     let window = usize::try_from(WINDOW_COUNT_MAX).unwrap();
     for _ in 0..window + 50 {
-        channel.push(TO, b"x", None);
+        channel.push(b"x", None);
         channel.leave(Mono(1), &mut |leaving, _| way.put(leaving));
     }
     assert_eq!((way.sent_count, channel.unacknowledged_count()), (window, window + 50));
@@ -109,7 +108,7 @@ fn a_later_term_begins_anew_and_an_earlier_one_is_refused() {
 #[test]
 fn the_time_out_doubles_until_an_acknowledgement() {
     let (mut channel, mut way) = (Channel::default(), Way::default());
-    channel.push(TO, b"x", None);
+    channel.push(b"x", None);
     channel.leave(Mono(0), &mut |leaving, _| way.put(leaving));
     let mut pauses = Vec::new();
     for _ in 0..8 {
@@ -120,7 +119,7 @@ fn the_time_out_doubles_until_an_acknowledgement() {
     assert_eq!(pauses, [100, 200, 400, 800, 1600, 1600, 1600, 1600]);
     channel.on_acknowledged(Mono(0), 1);
     assert_eq!(channel.resend_at(), None);
-    channel.push(TO, b"y", None);
+    channel.push(b"y", None);
     channel.leave(Mono(0), &mut |leaving, _| way.put(leaving));
     assert_eq!(channel.resend_at(), Some(Mono(0).after_ms(50)));
 }

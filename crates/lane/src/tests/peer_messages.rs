@@ -14,16 +14,20 @@ use disk::{ExportChange, TxnId};
 use meta::LockOwner;
 use std::collections::BTreeMap;
 use wire::{
-    Bytes, ClientUuid, Contents, InodeNo, LaneId, List, PrivilegedBits, ShardId, Squash, Status,
-    Term, Timestamp, Wire, Writer,
+    Bytes, ClientUuid, Contents, InodeNo, LaneId, List, PeerLane, PrivilegedBits, ServerId,
+    ShardId, Squash, Status, Term, Timestamp, Wire, Writer,
 };
 
 const FILE: InodeNo = InodeNo(0x0003_0000_0000_0102);
 const DIR: InodeNo = InodeNo(0x0001_0000_0000_0007);
 const CLIENT: ClientUuid = ClientUuid([0xc1; 16]);
 
+fn peer(server: u16, lane: u16) -> PeerLane {
+    PeerLane { server: ServerId(server), lane: LaneId(lane) }
+}
+
 fn message(body: PeerBody<'_>) -> PeerMessage<'_> {
-    let (from, to) = (ShardId::meta(1), ShardId::data(2));
+    let [from, to] = [(1, 1), (2, 0)].map(|(server, lane)| peer(server, lane));
     let envelope = Envelope { from, from_term: Term(9), to, sequence: 3, acknowledged: 4 };
     PeerMessage { envelope, body }
 }
@@ -39,7 +43,7 @@ fn hex(bytes: &[u8]) -> String {
 fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     let owner = Owner(LockOwner { client: CLIENT, owner: 5 });
     let search = Search {
-        lane: LaneId(1),
+        lane: peer(1, 1),
         inode: FILE,
         owner: owner.0,
         wait_id: 6,
@@ -70,6 +74,8 @@ fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     with("FollowWaits", PeerBody::FollowWaits { search, hops_left: 2, owners });
     with("CycleFound", PeerBody::CycleFound { search });
     with("Acknowledgement", PeerBody::Acknowledgement {});
+    with("Restated", PeerBody::Restated {});
+    with("Barrier", PeerBody::Barrier {});
     each_of_txn(with);
     each_of_containment(with);
 }
@@ -94,18 +100,20 @@ fn each_of_txn(with: &mut impl FnMut(&str, PeerBody<'_>)) {
 }
 
 fn each_of_containment(with: &mut impl FnMut(&str, PeerBody<'_>)) {
-    let by = LaneId(1);
+    let by = peer(1, 1);
     let granted = Use { known: true, read: true, write: false, execute: true };
     let squash = Squash::ROOT;
     let of_use =
         ContainmentQuery::Use { by, inode: FILE, client: CLIENT, top: DIR, squash, number: 2 };
     let below = ContainmentQuery::Below { by, top: DIR, dir: FILE };
-    let may_use =
-        ContainmentMessage::MayUse { inode: FILE, client: CLIENT, granted, number: 2, moves: 3 };
+    let (inode, client, number, stays, moves) = (FILE, CLIENT, 2, true, 3);
+    let may_use = ContainmentMessage::MayUse { inode, client, granted, number, stays, moves };
+    let lies_below =
+        ContainmentMessage::Below { top: DIR, dir: FILE, below: true, stays: false, moves: 3 };
     let all = [
         ("AskBelow", ContainmentMessage::Ask { query: below }),
         ("AskUse", ContainmentMessage::Ask { query: of_use }),
-        ("Below", ContainmentMessage::Below { top: DIR, dir: FILE, below: true, moves: 3 }),
+        ("Below", lies_below),
         ("MayUse", may_use),
         ("ContainmentChanged", ContainmentMessage::Changed { inode: FILE }),
         ("Moved", ContainmentMessage::Moved { id: 4 }),

@@ -23,6 +23,8 @@ use wire::{
 
 /// The longest pause before another try, as a power of two of milliseconds.
 const PAUSE_SHIFT_MAX: u32 = 5;
+/// The pause before another try while a participant's server is away.
+const AWAY_MS: u64 = 100;
 
 impl Lane {
     /// Begins a transaction for a request that turned out to need several shards.
@@ -68,9 +70,9 @@ impl Lane {
 
     /// Plans the operation with the state known so far.
     pub(super) fn advance(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
+        let index = self.meta_index(txn.coordinator);
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.step = Step::Looking;
-        let index = self.config.map.index_at_lane(txn.coordinator);
         let ask = meta::MetaRequest {
             op: running.op,
             body: &running.body,
@@ -108,6 +110,9 @@ impl Lane {
         }
         if by_shard.keys().any(|shard| !self.config.map.has(*shard)) {
             return self.end_across(turn, txn, Status::Stale, &[]);
+        }
+        if by_shard.keys().any(|shard| !self.is_reachable(*shard)) {
+            return self.try_later(turn, txn, AWAY_MS);
         }
         let Some(running) = self.txns.running.get_mut(&txn) else { return };
         running.touched.extend(by_shard.keys());
@@ -359,6 +364,10 @@ impl Lane {
     /// A lock is held by another transaction, or a participant does not prepare: releases all locks
     /// and retries after a pause.
     pub(super) fn try_again(&mut self, turn: &mut Turn<'_>, txn: TxnId) {
+        self.try_later(turn, txn, 1);
+    }
+
+    fn try_later(&mut self, turn: &mut Turn<'_>, txn: TxnId, pause_ms_min: u64) {
         let Some(mut running) = self.txns.running.remove(&txn) else { return };
         self.txns.end_time_out(TimeOut::Prepare(txn));
         self.give_back(turn, txn, &running);
@@ -370,7 +379,7 @@ impl Lane {
         running.try_count = running.try_count.saturating_add(1);
         let pause_ms_max = 1_u64 << running.try_count.min(PAUSE_SHIFT_MAX);
         let rolled = u64::from(self.nonces.nonce()[0]);
-        let at = turn.now.mono.after_ms(1 + rolled % pause_ms_max);
+        let at = turn.now.mono.after_ms(pause_ms_min + rolled % pause_ms_max);
         let txn = self.next_txn(txn.coordinator);
         self.txns.running.insert(txn, running);
         self.txns.pauses.insert((at, txn));

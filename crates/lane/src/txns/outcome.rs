@@ -64,7 +64,7 @@ impl Lane {
         }
     }
 
-    fn ask_for_outcome(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
+    pub(super) fn ask_for_outcome(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         let part = self.txns.parts.get(&(shard, txn));
         let is_prepared = part.is_some_and(|part| part.prepared.is_some());
         if is_prepared && !self.commit.has_failed() && !self.txns.is_in_doubt(txn) {
@@ -77,12 +77,14 @@ impl Lane {
     /// A participant asks for the outcome. A pending transaction is answered when it is decided.
     pub(super) fn on_query_outcome(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         let is_later = txn.term() > self.config.map.place(txn.coordinator).term;
-        if !self.is_own(txn.coordinator) || self.commit.has_failed() || is_later {
+        if !self.is_own(txn.coordinator) || is_later {
             return;
         }
         let kind = match self.txns.decided.get(&txn) {
             Some(shards) if shards.contains(&shard) => TxnMessageKind::Commit {},
             None if !self.txns.running.contains_key(&txn) => TxnMessageKind::Abort {},
+            // Its record may be in the log or not.
+            None if self.commit.has_failed() => TxnMessageKind::InDoubt {},
             // It is done there, or undecided.
             Some(_) | None => return,
         };

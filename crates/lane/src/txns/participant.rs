@@ -92,8 +92,9 @@ impl Lane {
         (shard, txn): (ShardId, TxnId),
         part: &[u8],
     ) {
-        if !self.txns.parts.contains_key(&(shard, txn)) {
-            return;
+        let Some(known) = self.txns.parts.get(&(shard, txn)) else { return };
+        if known.prepared.is_some() {
+            return self.await_durable(turn, Awaited::Prepared(shard, txn));
         }
         let index = self.meta_index(shard);
         let mut changes = self.scratch.empty();
@@ -169,7 +170,7 @@ impl Lane {
     }
 
     /// Releases the locks of a transaction at a shard, and resumes the requests that they blocked.
-    fn release_locks(&mut self, shard: ShardId, txn: TxnId) {
+    pub(super) fn release_locks(&mut self, shard: ShardId, txn: TxnId) {
         let index = self.meta_index(shard);
         self.metas[index].release(txn);
         self.containment.due = true;

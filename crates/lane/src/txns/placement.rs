@@ -27,12 +27,21 @@ impl Lane {
         let (first, second) = (shard(turn), shard(turn + 1));
         let (first_count, second_count) = (self.known_count(first), self.known_count(second));
         let fuller = first_count > FULLER_COUNT_MIN && first_count / 2 > second_count;
-        Some(DirectoryPlacement { shard: if fuller { second } else { first }, depth_max })
+        let shard = if fuller { second } else { first };
+        Some(DirectoryPlacement { shard: self.reachable_from(shard), depth_max })
+    }
+
+    /// This shard, or the next one whose server is there.
+    fn reachable_from(&self, shard: ShardId) -> ShardId {
+        let count = self.config.map.shard_counts().meta;
+        let after = |step| ShardId::meta(step % count);
+        let mut others = (shard.index()..).take(usize::from(count)).map(after);
+        others.find(|shard| self.is_reachable(*shard)).unwrap_or(shard)
     }
 
     /// The last known inode count of a shard.
     fn known_count(&self, shard: ShardId) -> u64 {
-        if self.config.map.lane(shard) == self.config.lane {
+        if self.is_own(shard) {
             return self.metas[self.meta_index(shard)].inode_count();
         }
         self.txns.inode_counts.get(&shard).copied().unwrap_or(0)

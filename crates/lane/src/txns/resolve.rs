@@ -1,5 +1,7 @@
-//! At a start: resolves the cross-shard transactions that a crash interrupted. All logs are
-//! available, so no message is needed: decided transactions are applied, all others aborted.
+//! At a start: resolves the cross-shard transactions that a crash interrupted. The logs of this
+//! server's coordinators are available, so no message is needed: decided transactions are applied,
+//! all others aborted. What was prepared for a coordinator of another server stays prepared and
+//! locked until that one has answered.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -19,6 +21,15 @@ pub(crate) struct Resolved {
     pub(crate) shard: ShardId,
     pub(crate) transno: Transno,
     pub(crate) changes: Vec<u8>,
+}
+
+/// A prepared part that stays so over a start.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) shard: ShardId,
+    pub(crate) txn: TxnId,
+    pub(crate) prepared_by: Transno,
+    pub(crate) part: Vec<u8>,
 }
 
 impl InDoubt {
@@ -49,15 +60,23 @@ impl InDoubt {
         self.prepared.iter().map(|((shard, _), (_, part))| (*shard, part.as_slice()))
     }
 
-    /// Resolves all transactions in `metas`, which have begun their boot; returns the records to
-    /// add, and the decisions that are not forgotten yet.
+    /// Resolves the transactions in `metas`, which have begun their boot, if their coordinators are
+    /// this server's; returns the records to add, the parts that stay prepared, and the decisions
+    /// that are not forgotten yet.
     pub(crate) fn resolve(
         self,
         metas: &mut [meta::Shard],
-    ) -> (Vec<Resolved>, BTreeMap<TxnId, BTreeSet<ShardId>>) {
-        let mut resolved = Vec::new();
+        is_own: impl Fn(ShardId) -> bool,
+    ) -> (Vec<Resolved>, Vec<Kept>, BTreeMap<TxnId, BTreeSet<ShardId>>) {
+        let (mut resolved, mut kept) = (Vec::new(), Vec::new());
         for ((shard, txn), (prepared_by, part)) in self.prepared {
             let meta = &mut metas[usize::from(shard.index())];
+            if !is_own(txn.coordinator) {
+                #[expect(clippy::expect_used, reason = "its shard has checked and prepared it")]
+                meta.lock_part(txn, &part).expect("a prepared part names what it changes");
+                kept.push(Kept { shard, txn, prepared_by, part });
+                continue;
+            }
             let mut changes = Vec::new();
             let transno = if self.decided.contains_key(&txn) {
                 let done = Change::Txn(TxnChange::Done { txn });
@@ -72,6 +91,6 @@ impl InDoubt {
             };
             resolved.push(Resolved { shard, transno, changes });
         }
-        (resolved, self.decided)
+        (resolved, kept, self.decided)
     }
 }

@@ -38,9 +38,8 @@ impl Conns {
 
     /// A socket for a connection to a server, the address, and whether TLS is to protect it.
     fn open_socket(&mut self, to: ServerAddress) -> Result<(OwnedFd, Address, bool), Errno> {
-        let Some(initial) = self.server else { return Err(Errno(107)) };
         let server = match to {
-            ServerAddress::Initial => initial,
+            ServerAddress::Initial => self.server.ok_or(Errno(107))?,
             ServerAddress::At(address) => address,
         };
         if self.is_full() {

@@ -10,7 +10,7 @@ use wire::{FileKind, InodeNo, RenameHow, Status};
 
 /// An operation; its names are of a small set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Act {
+pub(in crate::tests) enum Act {
     Lookup(InodeNo, &'static str),
     Mkdir(InodeNo, &'static str),
     Create(InodeNo, &'static str),

@@ -225,7 +225,7 @@ impl Mount {
     }
 }
 
-fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
+pub(in crate::tests) fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
     let caller = ROOT;
     match *act {
         Act::Lookup(parent, text) => {
@@ -268,7 +268,7 @@ fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
 }
 
 /// The inode that a reply names.
-pub(super) fn made(act: &Act, body: &[u8]) -> Option<InodeNo> {
+pub(in crate::tests) fn made(act: &Act, body: &[u8]) -> Option<InodeNo> {
     match act {
         Act::Create(..) => Created::decode_all(body).ok().map(|created| created.attr.inode),
         Act::Lookup(..) | Act::Mkdir(..) | Act::Symlink(..) | Act::Fifo(..) | Act::Link(..) => {

@@ -1,0 +1,53 @@
+//! A newer map: another server has joined, or restarted under another term or address. Shards do
+//! not move, so what this lane has stays.
+
+use crate::Lane;
+use interface::{ConnId, LogLevel, NetAction, Span, Turn};
+use wire::{Header, Map, Wire as _};
+
+impl Lane {
+    /// The runtime has learnt of a map.
+    pub(crate) fn on_map(&mut self, turn: &mut Turn<'_>, map: Span) {
+        let Ok(map) = Map::decode_all(turn.arena.get(map)) else {
+            return self.log(turn, LogLevel::Alarm, "bug: a map does not decode");
+        };
+        if !map.is_newer_than(&self.config.map) {
+            return;
+        }
+        if !self.keeps_own(&map) {
+            let line = "a map gives this lane other shards or terms than it has: it is not used";
+            return self.log(turn, LogLevel::Alarm, line);
+        }
+        self.config.map = map.clone();
+        self.data.set_map(map);
+        self.renew_links(turn);
+        self.tell_map(turn);
+    }
+
+    /// Whether this server has the same lanes and shards, in the same terms.
+    fn keeps_own(&self, map: &Map) -> bool {
+        let (known, me) = (&self.config.map, self.config.server);
+        let counts = known.shard_counts();
+        let same_lanes = map.lane_count(me) == known.lane_count(me);
+        let same_place = |shard| {
+            let (was, is) = (known.place(shard), map.place(shard));
+            if was.server == me || is.server == me { was == is } else { true }
+        };
+        counts == map.shard_counts() && same_lanes && counts.shards().all(same_place)
+    }
+
+    /// Tells all clients, so that those without a request also find a server that has restarted.
+    fn tell_map(&self, turn: &mut Turn<'_>) {
+        let mut conns: alloc::vec::Vec<ConnId> =
+            self.connections.all_open().map(|(conn, _)| conn).collect();
+        conns.sort_unstable();
+        let map = &self.config.map;
+        for conn in conns {
+            let encode = |out: &mut alloc::vec::Vec<u8>| {
+                Header::MapNote.encode(out, None, |to| to.write(map))
+            };
+            let frame = turn.arena.write(encode);
+            turn.act(NetAction::Send { conn, frame, bulk: None });
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What is lost with a connection to a lane of another server, and what each side says when there
+//! is one again (docs/protocol.md §12.4). Nothing outlives a connection on its way, so it makes no
+//! difference whether the other server has restarted meanwhile.
+
+use super::containment::ContainmentQuery;
+use super::message::{Bits, ExportDefinition, PeerBody};
+use crate::Lane;
+use alloc::vec::Vec;
+use disk::ExportChange;
+use interface::Turn;
+use wire::{Executor, InodeNo, Op, PeerLane, ShardId, Wire as _};
+
+impl Lane {
+    /// A connection to a lane begins: tells it what it must know of this one, and asks again what
+    /// it has not answered.
+    pub(super) fn restate_to(&mut self, turn: &mut Turn<'_>, lane: PeerLane) {
+        if self.is_own(ShardId::meta(0)) {
+            for export in self.exports.stored_rows() {
+                let Ok(export) = wire::Export::decode_all(&export) else { continue };
+                let change = ExportDefinition(ExportChange::Put(export));
+                self.restate(turn, lane, &PeerBody::Export { change });
+            }
+        }
+        for client in self.evictions.remembered() {
+            self.restate(turn, lane, &PeerBody::Evicted { client });
+        }
+        let bits: Vec<_> = self.metas.iter().flat_map(meta::Shard::privileged_bits).collect();
+        for (inode, bits) in bits {
+            if self.lane_of(self.data_shard(inode)) == lane {
+                self.restate(turn, lane, &PeerBody::PrivilegedBits { inode, bits: Bits(bits) });
+            }
+        }
+        for inode in self.destroys.running() {
+            if self.lane_of(self.data_shard(inode)) == lane {
+                self.restate(turn, lane, &PeerBody::DestroyObject { inode });
+            }
+        }
+        self.restate_txns(turn, lane);
+        self.restate(turn, lane, &PeerBody::Restated {});
+        self.channel(lane).attach_held();
+        // What waits for the lane is asked again.
+        self.containment.due = true;
+    }
+
+    /// Replies that wait for a barrier wait for the last of these messages.
+    fn restate(&mut self, turn: &mut Turn<'_>, lane: PeerLane, body: &PeerBody<'_>) {
+        self.push_to_lane(turn, lane, body, None);
+    }
+
+    /// The connection to a lane has ended: it forgets what this lane has only begun there, and this
+    /// lane what that one has only begun here.
+    pub(super) fn forget_peer(&mut self, turn: &mut Turn<'_>, lane: PeerLane) {
+        let by_lane = |query: &ContainmentQuery| match query {
+            ContainmentQuery::Below { by, .. } | ContainmentQuery::Use { by, .. } => *by == lane,
+        };
+        self.containment.questions.retain(|(_, query)| !by_lane(query));
+        self.containment.forget_queries();
+        self.containment.due = true;
+        self.forget_txns_with(turn, lane);
+        if self.is_exporter(lane) {
+            self.exports.restates();
+        }
+    }
+
+    /// A lane has said everything that this lane must know of it.
+    pub(super) fn on_restated(&mut self, turn: &mut Turn<'_>, from: PeerLane) {
+        if self.is_exporter(from) {
+            for name in self.exports.not_restated() {
+                let name = wire::Bytes(&name);
+                self.take_export(turn, &ExportChange::Removed { name });
+            }
+        }
+        self.peers.links.set_restated(from);
+        self.containment.due = true;
+    }
+
+    /// A definition, from the lane that records them.
+    pub(super) fn on_export_message(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: PeerLane,
+        change: &ExportChange<'_>,
+    ) {
+        if !self.is_exporter(from) {
+            return;
+        }
+        if let ExportChange::Put(export) = change
+            && self.exports.restated(export)
+        {
+            return; // It is the one that is known.
+        }
+        self.take_export(turn, change);
+    }
+
+    /// Whether a lane of another server records the exports.
+    fn is_exporter(&self, lane: PeerLane) -> bool {
+        let place = self.config.map.place(ShardId::meta(0));
+        (place.server, place.lane) == (lane.server, lane.lane)
+    }
+
+    /// Whether this lane knows the exports: its server records them, or it was told.
+    pub(crate) fn knows_exports(&self) -> bool {
+        let exporter = self.lane_of(ShardId::meta(0));
+        exporter.server == self.config.server || self.exports.are_known()
+    }
+
+    /// The lanes of other servers with a proven connection.
+    #[cfg(test)]
+    pub(crate) fn connected_peer_count(&self) -> usize {
+        let lanes = self.peers.links.all();
+        lanes.into_iter().filter(|lane| self.peers.links.conn_to(*lane).is_some()).count()
+    }
+
+    /// Whether a change of contents must wait: the lane of the file's metadata shard has not said
+    /// which files have privileged bits that a write would have to clear.
+    pub(crate) fn awaits_bits(&self, op: Op, body: &[u8]) -> bool {
+        let row = op.row();
+        if self.peers.links.is_alone() || row.executor != Executor::Data || !row.changes_store() {
+            return false;
+        }
+        let inodes = op.inodes(body).into_iter().flatten();
+        let mut shards = inodes.map(InodeNo::shard).filter(|shard| self.config.map.has(*shard));
+        shards.any(|shard| {
+            let lane = self.lane_of(shard);
+            lane.server != self.config.server && !self.peers.links.is_restated(lane)
+        })
+    }
+}
