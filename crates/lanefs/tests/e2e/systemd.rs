@@ -1,6 +1,8 @@
 //! Being a service: notifications to systemd, SIGHUP, the log, and configuration files.
 
 use crate::fixture::{Fixture, Process, failure, must, proc_of, program, run, until, wrap};
+use crate::idle::secret;
+use crate::raw_client::Raw;
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -8,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use wire::{ClientUuid, Getattr, InodeNo, Op, Status};
 
 /// What systemd hears.
 struct Systemd {
@@ -238,25 +241,32 @@ fn json_has_what_a_line_is_about() {
 #[test]
 fn a_log_without_a_reader_does_not_block() {
     let Some(fixture) = Fixture::new("log_unread") else { return };
+    let systemd = Systemd::new(&fixture, "socket");
     let (unread, mut writer) = std::io::pipe().unwrap();
     // The first line waits, because equal ones are not all written.
     rustix::io::ioctl_fionbio(&writer, true).unwrap();
     while writer.write(&[b'x'; 4096]).is_ok() {}
     rustix::io::ioctl_fionbio(&writer, false).unwrap();
     let mut command = wrap(program("setsid"), serve(&fixture, &["--lanes", "1"]));
+    command.env("NOTIFY_SOCKET", &systemd.path);
     command.stdout(Stdio::piped()).stderr(Stdio::from(OwnedFd::from(writer)));
     let mut server = command.spawn().unwrap();
     drop(command);
     let mut stdout = BufReader::new(server.stdout.take().unwrap());
     let mut first = String::new();
     stdout.read_line(&mut first).unwrap();
-    let address = first.trim_start_matches("listening on ").split(',').next().unwrap().to_owned();
+    systemd.message_with("READY=1");
+    let address = first.trim_start_matches("listening on ").split(',').next().unwrap();
+    let mut client = Raw::new(address, &secret(&fixture), ("", 0), ClientUuid([1; 16]));
     let pid = rustix::process::Pid::from_child(&server);
-    // More than the queue holds: a line for each signal that is not merged with the last.
-    for _ in 0..20_000 {
+    // A thread that waited for the reader would never come to the next of these steps.
+    for _ in 0..2_000 {
         rustix::process::kill_process(pid, Signal::HUP).unwrap();
+        systemd.message_with("RELOADING=1");
+        systemd.message_with("READY=1");
+        let getattr = Getattr { inode: InodeNo::ROOT };
+        assert_eq!(client.ask(Op::Getattr, InodeNo::ROOT.shard(), &getattr), Status::Ok);
     }
-    must(&mut fixture.lanefs(["ls", &format!("lanefs://{address}/")]));
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
     assert!(server.wait().unwrap().success());
     drop(unread);
