@@ -145,7 +145,7 @@ impl MountLane {
         }
     }
 
-    /// The runtime has reported its counters: answers a [`crate::control::Question::Counters`].
+    /// The runtime has reported its counters: answers a [`wire::Question::Counters`].
     pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
         let snapshot = self.snapshot(usage);
         answer(turn, ticket, &snapshot.encode());

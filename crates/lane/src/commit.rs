@@ -58,6 +58,8 @@ pub(crate) struct Commit {
     in_flight_bytes: u64,
     /// When it was handed over.
     in_flight_since: Mono,
+    /// How long the last batch was in flight that has ended.
+    flush_last_us: u64,
     /// How long batches were in flight.
     flush_times: Histogram,
     acknowledgements: Acknowledgements,
@@ -107,6 +109,7 @@ impl Commit {
             open_since: None,
             in_flight_bytes: 0,
             in_flight_since: Mono::default(),
+            flush_last_us: 0,
             flush_times: Histogram::default(),
             acknowledgements: Acknowledgements::new(),
             last_writers: LastWriters::new(seed),
@@ -147,6 +150,11 @@ impl Commit {
     /// How long the batch in flight takes so far.
     pub(crate) fn flush_age_us(&self, now: Mono) -> u64 {
         if self.is_in_flight() { now.since_ns(self.in_flight_since) / 1000 } else { 0 }
+    }
+
+    /// How long the last batch was in flight, or is so far.
+    pub(crate) fn flush_us(&self, now: Mono) -> u64 {
+        if self.is_in_flight() { self.flush_age_us(now) } else { self.flush_last_us }
     }
 
     pub(crate) const fn set_space(&mut self, space: LogSpace) {
@@ -257,9 +265,9 @@ impl Commit {
     }
 
     /// The batch in flight is flushed.
-    fn on_flushed(&mut self, now: Mono) {
+    fn on_flushed(&mut self) {
         self.in_flight_bytes = 0;
-        self.flush_times.record(now.since_ns(self.in_flight_since) / 1000);
+        self.flush_times.record(self.flush_last_us);
         self.acknowledge(Acknowledger::LOCAL_FLUSH, self.sealed_no);
     }
 
@@ -415,7 +423,6 @@ impl Lane {
         let sealed = turn.arena.write(|out| commit.batch.seal(boot_id, batch_no, out));
         let ticket = Ticket(crate::ticket::LOG_TICKET | batch_no);
         turn.act(StoreAction::LogAppend { ticket, batch: sealed });
-        self.traces.flush_begins(turn.now.mono);
     }
 
     /// When the open batch is appended even without dependents.
@@ -455,6 +462,7 @@ impl Lane {
             return;
         }
         assert!(self.commit.is_in_flight(), "what is durable was on its way");
+        self.commit.flush_last_us = self.commit.flush_age_us(turn.now.mono);
         match result {
             Ok(space) => self.commit.set_space(space),
             Err(errno) => {
@@ -462,8 +470,7 @@ impl Lane {
             }
         }
         self.stats.batch_count += 1;
-        self.traces.flush_ends(turn.now.mono);
-        self.commit.on_flushed(turn.now.mono);
+        self.commit.on_flushed();
         self.release_safe(turn);
     }
 

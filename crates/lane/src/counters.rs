@@ -101,7 +101,8 @@ impl Lane {
             None => self.accounts.ended(),
         };
         tally.count(class, out_bytes, time_us);
-        let sessions = &self.sessions;
-        self.traces.on_reply(header, (status, now), |session| sessions.client_of(session));
+        let Self { sessions, commit, traces, .. } = self;
+        let flush_us = || commit.flush_us(now);
+        traces.on_reply(header, (status, now), flush_us, |session| sessions.client_of(session));
     }
 }

@@ -339,15 +339,13 @@ impl Core for Lane {
             Event::LaneTime(lane_time) => self.lane_time = lane_time,
             Event::Usage { ticket, usage } => self.on_usage(turn, ticket, &usage),
             Event::Map(map) => self.on_map(turn, map),
+            Event::Asked { ticket, question } => self.on_asked(turn, ticket, question),
             Event::Secrets(Some(secrets)) => self.on_secrets(turn, &secrets),
             Event::Tick => {}
             Event::Stop if self.stage == Stage::Serving => self.stage = Stage::Stopping,
             Event::Stop => {}
             // Events of clients and mounts.
-            Event::Peer(PeerEvent::Message { .. })
-            | Event::Secrets(None)
-            | Event::Kernel(_)
-            | Event::Asked { .. } => {}
+            Event::Peer(PeerEvent::Message { .. }) | Event::Secrets(None) | Event::Kernel(_) => {}
         }
     }
 

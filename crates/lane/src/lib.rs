@@ -67,6 +67,7 @@ mod ops;
 mod outbox;
 mod peers;
 mod phase;
+mod questions;
 mod recovery;
 mod reopens;
 mod replay;

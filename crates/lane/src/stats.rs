@@ -22,15 +22,20 @@ pub(crate) struct Counters {
 }
 
 impl Lane {
-    /// The runtime's counters have arrived: replies to [`Op::Stats`] or [`Op::Counters`].
+    /// The runtime's counters have arrived: replies to [`Op::Stats`] or [`Op::Counters`], or answers
+    /// another thread.
     pub(crate) fn on_usage(&mut self, turn: &mut Turn<'_>, ticket: Ticket, usage: &Usage) {
         let number = ticket.0 & !crate::ticket::TICKET_TAG;
+        if ticket.0 & crate::ticket::TICKET_TAG == crate::ticket::ASKED_TICKET {
+            let snapshot = self.snapshot(usage).encode();
+            return crate::questions::answer(turn, Ticket(number), &snapshot);
+        }
         let Some(Waiting { conn, header, .. }) = self.waiters.answers.take_request(Token(number))
         else {
             return;
         };
         if header.op == Op::Counters {
-            let body = self.snapshot(usage, &self.lane_time).encode();
+            let body = self.snapshot(usage).encode();
             return self.send(turn, conn, &header, &Response::plain(Status::Ok, &body));
         }
         let mut body = self.scratch.empty();

@@ -20,8 +20,8 @@ use interface::{
 pub(crate) use operations::{Kind, LANE_TIME, USAGE};
 use test_runtime::{Incoming, LaneState, LogId, Operation, Prng, Store};
 use wire::{
-    FsUuid, Inspect, LaneId, Layout, Map, Rules, Secret, ServerAddress, ServerId, ShardCounts,
-    Status, Term,
+    FsUuid, Inspect, LaneId, Layout, Map, Question, Rules, Secret, ServerAddress, ServerId,
+    ShardCounts, Status, Term,
 };
 
 const AT_NS: u64 = 1_600_000_000_000_000_000;
@@ -95,6 +95,8 @@ pub(crate) struct TestServer {
     pub(crate) rules: Rules,
     /// Evicted clients remembered over a start.
     pub(crate) evicted_count_max: usize,
+    /// Answers to other threads.
+    answers: Vec<(Ticket, Vec<u8>)>,
     recovered_count: u16,
     /// How often each point in the protocol was passed.
     pub(crate) points: BTreeMap<ProtocolPoint, usize>,
@@ -139,6 +141,7 @@ impl TestServer {
             log_slowness: 0,
             rules: Rules::default(),
             evicted_count_max: 4096,
+            answers: Vec::new(),
             recovered_count: 0,
             points: BTreeMap::new(),
             dies_at: None,
@@ -482,6 +485,9 @@ impl TestServer {
             }
             Action::Store(StoreAction::InspectEnd { conn }) => self.inspections.push((conn, None)),
             Action::Release { buf } => state.bufs.release(buf),
+            Action::Answer { ticket, answer } => {
+                self.answers.push((ticket, state.arena.get(answer).to_vec()));
+            }
             Action::Usage { ticket } => {
                 state.deliver(Event::LaneTime(LaneTime { now: self.now.mono, ..LANE_TIME }));
                 state.deliver(Event::Usage { ticket, usage: USAGE });
@@ -500,6 +506,17 @@ impl TestServer {
 }
 
 impl TestServer {
+    /// The answer of a lane to another thread of its process.
+    pub(crate) fn asked(&mut self, lane: usize, question: &Question) -> Vec<u8> {
+        let event = Event::Asked { ticket: Ticket(5), question: Span::default() };
+        self.hosts[lane].state.deliver(Incoming::new(event, question.encode()));
+        self.run();
+        assert_eq!(self.answers.len(), 1, "each question has one answer");
+        let (ticket, answer) = self.answers.remove(0);
+        assert_eq!(ticket, Ticket(5));
+        answer
+    }
+
     /// A lane takes turns, one event each, until none is left; no action ends meanwhile.
     pub(crate) fn run_turns_only(&mut self, index: usize) {
         while !self.hosts[index].state.inbox.is_empty() {

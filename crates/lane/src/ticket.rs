@@ -8,6 +8,8 @@ pub(crate) const DATA_TICKET: u64 = 1 << 56;
 pub(crate) const SPACE_TICKET: u64 = 2 << 56;
 /// Queries of the resource usage.
 pub(crate) const USAGE_TICKET: u64 = 4 << 56;
+/// The same, for other threads of the process.
+pub(crate) const ASKED_TICKET: u64 = 7 << 56;
 /// Log appends.
 pub(crate) const LOG_TICKET: u64 = 3 << 56;
 /// Tickets of the row reads for a path.

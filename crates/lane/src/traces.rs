@@ -101,13 +101,6 @@ struct Done {
     status: Status,
 }
 
-/// The last flush of the log.
-#[derive(Clone, Copy, Default, Debug)]
-struct Flush {
-    begun: Mono,
-    ended: Option<Mono>,
-}
-
 /// The traces of a lane.
 #[derive(Debug)]
 pub(crate) struct Traces {
@@ -121,7 +114,6 @@ pub(crate) struct Traces {
     /// The turn of the requests that were counted last.
     turn_at: Mono,
     turn_count: u32,
-    flush: Flush,
     slow_us: u64,
     swept_at: Mono,
 }
@@ -136,7 +128,6 @@ impl Traces {
             samples: VecDeque::new(),
             turn_at: Mono(0),
             turn_count: 0,
-            flush: Flush { begun: Mono(0), ended: None },
             slow_us: slow_ms.saturating_mul(1000),
             swept_at: Mono(0),
         }
@@ -256,11 +247,12 @@ impl Traces {
         }
     }
 
-    /// A reply leaves.
+    /// A reply leaves. `flush_us`: how long the last flush of the log took, or takes so far.
     pub(crate) fn on_reply(
         &mut self,
         header: &RequestHeader,
         (status, now): (Status, Mono),
+        flush_us: impl FnOnce() -> u64,
         client_of: impl FnOnce(SessionId) -> Option<ClientUuid>,
     ) {
         let no = header.times.trace;
@@ -279,26 +271,10 @@ impl Traces {
         open.names = Names::from(header);
         let phases_us = header.times.phases_us(now);
         let client = client_of(header.session).unwrap_or_default();
-        let flush_us = self.flush_us(now).min(phases_us[2]);
+        let flush_us = flush_us().min(phases_us[2]);
         let (kept, ring) =
             if is_slow { (Kept::Slow, &mut self.slow) } else { (Kept::Sample, &mut self.samples) };
         keep(ring, Done { kept, open, client, phases_us, flush_us, status });
-    }
-
-    /// A batch of the log leaves for the disk.
-    pub(crate) const fn flush_begins(&mut self, now: Mono) {
-        self.flush = Flush { begun: now, ended: None };
-    }
-
-    /// It is durable.
-    pub(crate) const fn flush_ends(&mut self, now: Mono) {
-        self.flush.ended = Some(now);
-    }
-
-    /// How long the last flush took, or has taken so far.
-    fn flush_us(&self, now: Mono) -> u64 {
-        let Flush { begun, ended } = self.flush;
-        if begun == Mono(0) { 0 } else { ended.unwrap_or(now).since_ns(begun) / 1000 }
     }
 
     /// Whether traces without a request should be looked for.

@@ -8,7 +8,7 @@
 //!           answer in time
 //! body      with status 0: lane_count 2, then per lane, in their order: answer_bytes 4 | answer
 //! ```
-//! [`fuse::control::Question`] has the questions and says how to add a kind; nothing here knows them. A
+//! [`wire::Question`] has the questions and says how to add a kind; nothing here knows them. A
 //! connection has one request. The socket is `PID.sock` beside the file of the process (`running`), for its
 //! owner (and root) alone, and is removed at the end; one that a killed process left is removed together with
 //! its file.

@@ -60,24 +60,22 @@ pub(crate) fn cores(wanted: Option<u16>) -> Result<Vec<u16>> {
 }
 
 /// Starts a lane on its own thread, pinned to `core` if there is one. `make` runs there, because a ring
-/// belongs to the thread that made it. `after_turn` runs there between turns. Threads that do what
-/// would block may use all cores that the caller may, as far as the kernel lets them ([`Config::worker_cores`]).
-pub(crate) fn start<B, M, T>(
+/// belongs to the thread that made it. Threads that do what would block may use all cores that the caller
+/// may, as far as the kernel lets them ([`Config::worker_cores`]).
+pub(crate) fn start<B, M>(
     name: String,
     core: Option<u16>,
     events: Sender<ProcessEvent>,
     make: M,
-    after_turn: T,
 ) -> Result<()>
 where
     B: Core,
     M: FnOnce() -> io::Result<(Config, B)> + Send + 'static,
-    T: FnMut(&mut Ring, &B) + Send + 'static,
 {
     let thread = std::thread::Builder::new().name(name);
     let worker_cores = ring::usable_cores().context("cannot find out the usable cores")?;
     let spawned = thread.spawn(move || {
-        let ended = run((core, worker_cores), &events, make, after_turn);
+        let ended = run((core, worker_cores), &events, make);
         // Nobody listens any more when the process is about to end.
         let _unheard = events.send(ProcessEvent::Ended(ended));
     });
@@ -89,7 +87,6 @@ fn run<B: Core>(
     (core, worker_cores): (Option<u16>, Vec<u16>),
     events: &Sender<ProcessEvent>,
     make: impl FnOnce() -> io::Result<(Config, B)>,
-    mut after_turn: impl FnMut(&mut Ring, &B),
 ) -> io::Result<()> {
     if let Some(core) = core {
         ring::pin_to_core(core)?;
@@ -99,9 +96,7 @@ fn run<B: Core>(
     let mut ring = Ring::new(config)?;
     // As above.
     let _unheard = events.send(ProcessEvent::Ready);
-    while ring.turn(&mut core)? {
-        after_turn(&mut ring, &core);
-    }
+    while ring.turn(&mut core)? {}
     Ok(())
 }
 

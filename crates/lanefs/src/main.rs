@@ -29,7 +29,6 @@ mod fuse_device;
 mod generated_docs;
 mod holders;
 mod inspect;
-mod lane_counters;
 mod lanes;
 #[cfg(test)]
 mod limits;
@@ -43,6 +42,7 @@ mod online;
 mod out;
 mod profile;
 mod progress;
+mod questions;
 mod reload;
 mod running;
 mod secret;

@@ -1,8 +1,7 @@
 //! `--metrics ADDR`: what the server does, at `http://ADDR/` for people, at `/metrics` for Prometheus, and at
 //! `/api/counters` for the page itself.
 //!
-//! Threads of their own answer; each request asks the lanes of this process for their counters
-//! ([`Counters`]). Invariant: beyond loopback nobody gets them without the token, and on loopback no web
+//! Threads of their own answer; each request asks the lanes of this process ([`Lanes`]). Invariant: beyond loopback nobody gets them without the token, and on loopback no web
 //! page of another site does.
 
 mod http;
@@ -11,11 +10,12 @@ mod page;
 mod text;
 
 use crate::exit::Exit;
-use crate::lane_counters::Counters;
+use crate::questions::Lanes;
 use crate::{address, args, up};
 use anyhow::{Context as _, Result, bail};
 use http::{Body, Refusal, Wanted};
 pub(crate) use json::About;
+use library::Snapshot;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tracing::{info, warn};
+use wire::Question;
 
 /// Connections that are answered at a time; others are refused.
 const CONN_COUNT_MAX: usize = 16;
@@ -40,9 +41,19 @@ pub(crate) struct Metrics {
 
 /// What every connection needs.
 struct Served {
-    counters: Counters,
+    lanes: Lanes,
     about: About,
     token: Option<String>,
+}
+
+impl Served {
+    /// The counters of each lane, in their order; or the number of the first one that did not answer.
+    fn counters(&self) -> Result<Vec<Snapshot>, usize> {
+        let answers = self.lanes.ask(&Question::Counters.encode(), ASK_TIMEOUT)?;
+        let read =
+            |(lane_no, answer): (usize, &Vec<u8>)| Snapshot::decode(answer).map_err(|_| lane_no);
+        answers.iter().enumerate().map(read).collect()
+    }
 }
 
 impl Metrics {
@@ -71,10 +82,10 @@ impl Metrics {
     }
 
     /// Answers from here on.
-    pub(crate) fn start(self, counters: Counters, about: About) -> Result<()> {
+    pub(crate) fn start(self, lanes: Lanes, about: About) -> Result<()> {
         info!("metrics at {}, for Prometheus at {0}metrics", self.url());
         let Self { listener, token, at: _ } = self;
-        let served = Arc::new(Served { counters, about, token });
+        let served = Arc::new(Served { lanes, about, token });
         thread("metrics", move || accept(&listener, &served))
     }
 }
@@ -135,7 +146,7 @@ fn serve(mut stream: TcpStream, served: &Served) -> io::Result<()> {
     };
     let body = match wanted {
         Wanted::Page => page::body(),
-        Wanted::Metrics | Wanted::Counters => match served.counters.ask(ASK_TIMEOUT) {
+        Wanted::Metrics | Wanted::Counters => match served.counters() {
             Err(lane_no) => {
                 warn!("lane {lane_no} does not answer for the metrics");
                 return http::refuse(&mut stream, &Refusal::NoAnswer { lane_no });

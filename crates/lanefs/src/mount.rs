@@ -17,6 +17,7 @@ use crate::exit::{Code, Exit};
 use crate::lanes::{self, ProcessEvent, count_text};
 use crate::login::Login;
 use crate::mounts::{Served, Unmounted};
+use crate::questions::Lanes;
 use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
 use crate::{address, background, driver, fuse_device, log, mounts, notify, out, secret, umount};
@@ -24,7 +25,7 @@ use anyhow::{Context as _, Result, bail};
 use client::{Cache, CacheSize, Client};
 use library::{Certificates, ConnectOptions, Identity, Sealing, Volume};
 use options::Options;
-use ring::{DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Stopper, Waker};
+use ring::{DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Stopper};
 use rustix::mount::MountFlags;
 use std::io;
 use std::net::SocketAddr;
@@ -219,7 +220,7 @@ fn serve(
     events: &Receiver<ProcessEvent>,
     args: &args::Mount,
 ) -> Result<()> {
-    let (stoppers, wakers) = start(plan, (device, mount.device_number()), sender)?;
+    let (stoppers, asked) = start(plan, (device, mount.device_number()), sender)?;
     let mut running_count = stoppers.len();
     if lanes::wait_until_ready(events, running_count)? {
         bail!("asked to end before all lanes were ready");
@@ -249,7 +250,7 @@ fn serve(
         log: log.map(running::text_of),
         ..Entry::of(Kind::Mount, args.parent_pid)
     });
-    let _control = match ControlSocket::begin(wakers) {
+    let _control = match ControlSocket::begin(asked) {
         Ok(socket) => Some(socket),
         Err(error) => {
             warn!("`lanefs stats` will not reach this mount: {error:#}");
@@ -280,7 +281,7 @@ fn start(
     plan: &Plan,
     (device, device_number): (OwnedFd, Option<&str>),
     sender: &Sender<ProcessEvent>,
-) -> Result<(Vec<Stopper>, Vec<Waker>)> {
+) -> Result<(Vec<Stopper>, Lanes)> {
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let depth = KernelChannel::QUEUE_DEPTH;
     let mut channels = KernelChannel::share(device, plan.transport, &plan.cores, depth)?;
@@ -290,7 +291,7 @@ fn start(
     let lane_count = u16::try_from(plan.cores.len())?;
     let mailboxes = Mesh::mailboxes(lane_count)?;
     let stoppers = mailboxes.iter().map(ring::Mailbox::stopper).collect();
-    let wakers = mailboxes.iter().map(ring::Mailbox::waker).collect();
+    let asked = mailboxes.iter().map(ring::Mailbox::waker).collect();
     let client = plan.client;
     let over_io_uring = plan.transport == ring::Transport::Uring;
     let leases = plan.options.leases == Leases::On;
@@ -347,9 +348,9 @@ fn start(
             };
             Ok((ring_config, lane))
         };
-        lanes::start(format!("lane {lane}"), core, sender.clone(), make, |_, _| {})?;
+        lanes::start(format!("lane {lane}"), core, sender.clone(), make)?;
     }
-    Ok((stoppers, wakers))
+    Ok((stoppers, asked))
 }
 
 /// The cache of all lanes of a mount.

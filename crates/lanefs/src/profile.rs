@@ -1,7 +1,7 @@
 //! `lanefs profile MOUNTPOINT`: who uses a mount, and where: requests of the kernel by process and path prefix,
 //! for some seconds.
 //!
-//! The mount records while it is asked to, again and again (`fuse::control::Question::Record`), so that it ends
+//! The mount records while it is asked to, again and again (`wire::Question::Record`), so that it ends
 //! with this process. Names of processes are read here, from /proc, while they run; names of paths are asked
 //! of the mount, which asks nobody.
 
@@ -14,7 +14,6 @@ use crate::exit::{Code, Exit};
 use crate::running::Entry;
 use crate::{args, control, out, signals};
 use anyhow::{Context as _, Result};
-use fuse::control::Question;
 use library::Snapshot;
 use library::counters::{By, Label};
 use paths::Paths;
@@ -22,6 +21,7 @@ use processes::Processes;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use uses::{Call, Recorded};
+use wire::Question;
 
 /// How often what was recorded is fetched: a process that ends sooner has no name.
 const FETCH_INTERVAL: Duration = Duration::from_millis(200);

@@ -7,9 +7,9 @@
 use crate::args::{self, Direct, Pin};
 use crate::exit::Exit;
 use crate::export::ADDRESS_FILE;
-use crate::lane_counters::{Answers, Counters};
 use crate::lanes::{self, ProcessEvent, count_text};
 use crate::metrics::{About, Metrics};
+use crate::questions::Lanes;
 use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
 use crate::secret::{ReloadTrigger, WatchedSecrets};
@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail};
 use disk::Creation;
 use lane::{Export, Lane, Restore, Restored};
 use ring::feed::LogLengths;
-use ring::{DriverChoice, DriverKind, LogFile, Mesh, Ring, Sealing, ServerSeals, Stopper};
+use ring::{DriverChoice, DriverKind, LogFile, Mesh, Sealing, ServerSeals, Stopper};
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     }
     let address = listener.local_addr().context("the listening socket has no address")?;
     let cores = lanes::cores(args.lanes)?;
-    let Started { stoppers, row_threads, counters } =
+    let Started { stoppers, row_threads, lanes: asked } =
         start((args, driver), &mut store, listener, credentials, &cores, &sender)?;
     if lanes::wait_until_ready(&events, stoppers.len())? {
         // Asked to end while it started: it ends as it would later, and never says that it listens.
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
         ..Entry::of(Kind::Serve, args.parent_pid)
     };
     if let Some(metrics) = metrics {
-        metrics.start(counters, About::of(&entry))?;
+        metrics.start(asked, About::of(&entry))?;
     }
     let _running = Running::begin(entry);
     out::print_line(&format!("listening on {address}, driver {}, {lanes}", driver.name()));
@@ -228,7 +228,7 @@ fn map_of(store: &Store, lane_count: u16) -> Map {
 struct Started {
     stoppers: Vec<Stopper>,
     row_threads: RunningRowThreads,
-    counters: Counters,
+    lanes: Lanes,
 }
 
 /// Restores the store's state and starts a lane on each core.
@@ -265,9 +265,7 @@ fn start(
     let objects = File::open(store.objects_path()).context("cannot open the objects' folder")?;
     let mailboxes = Mesh::mailboxes(lane_count)?;
     let stoppers = mailboxes.iter().map(ring::Mailbox::stopper).collect();
-    let answers: Vec<_> =
-        mailboxes.iter().map(|mailbox| (Answers::default(), mailbox.waker())).collect();
-    let counters = Counters::new(answers.iter().cloned());
+    let asked: Lanes = mailboxes.iter().map(ring::Mailbox::waker).collect();
     let mut inspections = inspect::processes::start(
         store.path(),
         mailboxes.iter().map(ring::Mailbox::waker).collect(),
@@ -280,8 +278,8 @@ fn start(
     let spin_us = args.spin.us();
     let recovering = Arc::new(AtomicU16::new(lane_count));
     let fault = faults::faults(&args.faults, recovering.clone());
-    let lanes = mailboxes.into_iter().zip(restored).zip(logs).zip(cores).zip(answers);
-    for ((((mailbox, restored), (log, start_offset)), core), (answers, _)) in lanes {
+    let lanes = mailboxes.into_iter().zip(restored).zip(logs).zip(cores);
+    for (((mailbox, restored), (log, start_offset)), core) in lanes {
         let lane = mailbox.lane();
         let config = lane::Config {
             lane,
@@ -336,15 +334,12 @@ fn start(
             });
             Ok((ring_config, Lane::new(config, restored)))
         };
-        let after_turn = move |ring: &mut Ring, lane: &Lane| {
-            answers.give(|| lane.snapshot(&ring.usage(), &ring.lane_time()));
-        };
-        lanes::start(format!("lane {lane}"), core, sender.clone(), make, after_turn)?;
+        lanes::start(format!("lane {lane}"), core, sender.clone(), make)?;
     }
     // Every record of theirs is in the rows, and the new logs say which boot this is.
     store.remove_earlier_logs()?;
     let row_threads = row_threads.start(store, Arc::new(|line: &str| warn!("{line}")))?;
-    Ok(Started { stoppers, row_threads, counters })
+    Ok(Started { stoppers, row_threads, lanes: asked })
 }
 
 /// Records what this start promises when the recovery of every lane is over: changes made under the earlier

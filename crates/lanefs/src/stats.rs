@@ -10,10 +10,10 @@ use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Found, Kind};
 use crate::{address, args, control, export, out, status};
 use anyhow::{Context as _, Result, bail};
-use fuse::control::Question;
 use library::counters::{By, Row};
 use library::{Snapshot, Volume};
 use std::time::{Duration, Instant, SystemTime};
+use wire::Question;
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Stats) -> Result<()> {

@@ -33,6 +33,7 @@ mod op;
 mod pattern;
 mod peer;
 mod proof;
+mod question;
 mod ranges;
 mod reply_body;
 mod rules;
@@ -82,6 +83,7 @@ pub use op::{
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 pub use peer::{PeerChallenge, PeerHello, PeerLane, PeerProof};
 pub use proof::{Channel, Nonce, PLAIN, Proven, Secret};
+pub use question::{BadQuestion, INODE_COUNT_MAX, Question};
 pub use ranges::Ranges;
 pub use reply_body::ReplyParts;
 pub use rules::{Rule, Rules};

@@ -3,14 +3,13 @@
 use super::harness::{Harness, u32s, u64s};
 use super::{DIRECTORY, FILE, attr};
 use crate::abi::Opcode;
-use crate::control::Question;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use client::{Cache, CacheSize};
 use interface::{BufId, Bulk, Event, NO_MAC, Span, Ticket};
 use test_runtime::Incoming;
 use wire::counters::{By, Label, Metric, Row, Snapshot};
-use wire::{Entry, FileKind, Op, Rules, Status, Wire as _, lease_flag};
+use wire::{Entry, FileKind, Op, Question, Rules, Status, Wire as _, lease_flag};
 
 impl Harness {
     pub(super) fn asked(&mut self, question: Vec<u8>) -> Vec<u8> {

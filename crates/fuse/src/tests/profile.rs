@@ -3,11 +3,11 @@
 use super::harness::{Harness, request, u32s, u64s};
 use super::{DIRECTORY, FILE, attr};
 use crate::abi::Opcode;
-use crate::control::{Question, SeenName};
+use crate::control::SeenName;
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
 use wire::counters::{By, Label, Metric, OTHERS, Row, Snapshot};
-use wire::{Entry, FileKind, InodeNo, Renamed, Status, Wire as _};
+use wire::{Entry, FileKind, InodeNo, Question, Renamed, Status, Wire as _};
 
 impl Harness {
     fn recorded(&mut self, record_ms: u32) -> Vec<Row> {

@@ -10,13 +10,13 @@ use wire::{Op, Stats};
 
 impl Lane {
     /// All counters, with those of the runtime. They are asked for by [`Op::Counters`], and by threads
-    /// of the server's process between two turns.
-    #[must_use]
-    pub fn snapshot(&self, usage: &Usage, lane_time: &LaneTime) -> Snapshot {
+    /// of the server's process.
+    pub(crate) fn snapshot(&self, usage: &Usage) -> Snapshot {
         let mut snapshot = Snapshot::default();
+        let lane_time = self.lane_time;
         let delays = self.delays(lane_time.now);
         let mut lane_row = self.lane_row(usage);
-        self.set_times(&mut lane_row, lane_time);
+        self.set_times(&mut lane_row, &lane_time);
         delays.all().set(&mut lane_row);
         snapshot.section_mut(By::Lane).rows.push(lane_row);
         snapshot.section_mut(By::Op).rows = self.op_rows();

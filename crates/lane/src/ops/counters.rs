@@ -3,10 +3,9 @@
 use crate::Lane;
 use crate::ops::no_body;
 use crate::request::ReceivedRequest;
-use crate::response::Response;
 use data::Token;
 use interface::{Action, Ticket, Turn};
-use wire::{ProtocolError, Status};
+use wire::ProtocolError;
 
 pub(crate) fn execute(
     lane: &mut Lane,
@@ -14,10 +13,7 @@ pub(crate) fn execute(
     received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
     no_body(turn, received)?;
-    if !received.open.binding.administers {
-        // They name other clients.
-        let response = Response::plain(Status::NotPermitted, &[]);
-        lane.send(turn, received.conn, &received.header(), &response);
+    if !lane.permit_administration(turn, received) {
         return Ok(());
     }
     let Token(number) = lane.wait(received, None);

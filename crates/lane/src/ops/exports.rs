@@ -14,13 +14,12 @@ pub(crate) fn execute(
     received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
     no_body(turn, received)?;
-    let mut reply = Vec::new();
-    let administers = received.open.binding.administers;
-    let status = if administers { Status::Ok } else { Status::NotPermitted };
-    if administers {
-        lane.exports.encode(&mut reply);
+    if !lane.permit_administration(turn, received) {
+        return Ok(());
     }
-    let response = Response::plain(status, &reply);
+    let mut reply = Vec::new();
+    lane.exports.encode(&mut reply);
+    let response = Response::plain(Status::Ok, &reply);
     lane.send_reply(turn, received.conn, &received.header(), &response);
     Ok(())
 }

@@ -21,10 +21,25 @@ mod traces;
 
 use crate::Lane;
 use crate::request::ReceivedRequest;
+use crate::response::Response;
 use interface::Turn;
-use wire::{HEADER_BYTES, Op, ProtocolError};
+use wire::{HEADER_BYTES, Op, ProtocolError, Status};
 
 impl Lane {
+    /// Whether the client administers; if not, the request is answered. For what names other clients.
+    fn permit_administration(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> bool {
+        let administers = received.open.binding.administers;
+        if !administers {
+            let response = Response::plain(Status::NotPermitted, &[]);
+            self.send_reply(turn, received.conn, &received.header(), &response);
+        }
+        administers
+    }
+
     /// Executes an operation of the lane or of a shard's locks.
     pub(crate) fn execute_own(
         &mut self,

@@ -13,15 +13,11 @@ pub(crate) fn execute(
     received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
     no_body(turn, received)?;
-    let response = if received.open.binding.administers {
-        Ok(lane.request_traces(turn.now.mono).encode())
-    } else {
-        // They name other clients.
-        Err(Status::NotPermitted)
-    };
-    let status = response.as_ref().err().copied().unwrap_or(Status::Ok);
-    let body = response.unwrap_or_default();
-    let response = Response::plain(status, &body);
+    if !lane.permit_administration(turn, received) {
+        return Ok(());
+    }
+    let body = lane.request_traces(turn.now.mono).encode();
+    let response = Response::plain(Status::Ok, &body);
     lane.send_reply(turn, received.conn, &received.header(), &response);
     Ok(())
 }

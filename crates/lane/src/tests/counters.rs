@@ -3,8 +3,10 @@
 use super::peer::{HelloFields, Peer, ROOT, create, name};
 use crate::counters::CLIENT_COUNT_MAX;
 use crate::test_server::TestServer;
+use alloc::vec::Vec;
 use wire::counters::{By, Histogram, Label, Metric, Row, Snapshot};
-use wire::{Freeze, Getattr, InodeNo, Lookup, Op, Purpose, ShardId, Status, Wire as _};
+use wire::traces::Traces;
+use wire::{Freeze, Getattr, InodeNo, Lookup, Op, Purpose, Question, ShardId, Status, Wire as _};
 
 pub(super) fn admin(server: &mut TestServer) -> Peer {
     Peer::new(server, &HelloFields { purpose: Purpose::Administer, ..HelloFields::new(9) })
@@ -19,6 +21,24 @@ pub(super) fn snapshot(server: &mut TestServer, admin: &mut Peer) -> Snapshot {
 pub(super) fn of<'a>(snapshot: &'a Snapshot, (by, label): (By, Label), text: &str) -> &'a Row {
     let found = snapshot.rows(by).iter().find(|row| row.label(label) == Some(text));
     found.unwrap_or_else(|| panic!("no {text} in {snapshot:?}"))
+}
+
+#[test]
+fn another_thread_gets_what_an_administrator_gets() {
+    let mut server = TestServer::started(65, 1);
+    let mut admin = admin(&mut server);
+    Peer::new(&mut server, &HelloFields::new(1)).create(&mut server, "f");
+    let answer = server.asked(0, &Question::Counters);
+    let found = Snapshot::decode(&answer).unwrap();
+    assert_eq!(op(&found, Op::Create).number(Metric::Requests), Some(1));
+    let counted = snapshot(&mut server, &mut admin);
+    assert_eq!(op(&found, Op::Create), op(&counted, Op::Create));
+    assert_eq!(found.rows(By::Op).len(), 1, "asking is no request");
+    let traces = Traces::decode(&server.asked(0, &Question::Traces)).unwrap();
+    assert_eq!(traces, Traces::default());
+    for of_mounts in [Question::Record { record_ms: 1 }, Question::Names { inodes: Vec::new() }] {
+        assert_eq!(server.asked(0, &of_mounts), [0_u8; 0]);
+    }
 }
 
 fn op(snapshot: &Snapshot, op: Op) -> &Row {

@@ -93,9 +93,7 @@ impl Lane {
         let (is_now, whom) = (true, Vec::new());
         trace.waits.push(Wait { cause, begun_us, took_us, is_now, whom });
         let is_log = matches!(cause, WaitCause::Batch | WaitCause::Write);
-        let flush = self.traces.flush;
-        let in_flight = is_log && flush.ended.is_none();
-        let flush_us = if in_flight { self.traces.flush_us(now).min(took_us) } else { 0 };
+        let flush_us = if is_log { self.commit.flush_age_us(now).min(took_us) } else { 0 };
         RequestTrace { queue_us, execution_us, commit_us, flush_us, ..trace }
     }
 

@@ -4,10 +4,9 @@ use super::{
     BODY_BYTES_MAX, Head, QUESTION_BYTES_MAX, Status, Timed, VERSION, at_short_path, head,
     read_body,
 };
+use crate::questions::Lanes;
 use crate::running;
 use anyhow::{Context as _, Result};
-use fuse::control::{BadQuestion, Question};
-use ring::Waker;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use std::fs::Permissions;
@@ -17,8 +16,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+use wire::{BadQuestion, Question};
 
 /// Connections at a time; others are closed.
 const CONN_COUNT_MAX: usize = 8;
@@ -35,7 +34,7 @@ pub(crate) struct ControlSocket {
 
 impl ControlSocket {
     /// Answers from here on, by asking these lanes.
-    pub(crate) fn begin(lanes: Vec<Waker>) -> Result<Self> {
+    pub(crate) fn begin(lanes: Lanes) -> Result<Self> {
         let path = running::own_socket()?;
         // Of an ended process with the same number.
         let _absent = std::fs::remove_file(&path);
@@ -44,7 +43,7 @@ impl ControlSocket {
         let socket = Self { path };
         // The folder is this user's alone; the owner of a connection is looked at, too.
         std::fs::set_permissions(&socket.path, Permissions::from_mode(0o600))?;
-        thread(move || accept(&listener, &Arc::from(lanes)))?;
+        thread(move || accept(&listener, &lanes))?;
         Ok(socket)
     }
 }
@@ -61,7 +60,7 @@ fn thread(run: impl FnOnce() + Send + 'static) -> Result<()> {
     thread.spawn(run).map(drop).context("cannot start a thread")
 }
 
-fn accept(listener: &UnixListener, lanes: &Arc<[Waker]>) {
+fn accept(listener: &UnixListener, lanes: &Lanes) {
     let conn_count = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream.and_then(of_owner) else { continue };
@@ -69,7 +68,7 @@ fn accept(listener: &UnixListener, lanes: &Arc<[Waker]>) {
             conn_count.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
-        let (lanes, count) = (Arc::clone(lanes), Arc::clone(&conn_count));
+        let (lanes, count) = (lanes.clone(), Arc::clone(&conn_count));
         let started = thread(move || {
             // A peer that went away needs no answer.
             serve(&stream, &lanes, PEER_TIMEOUT).ok();
@@ -91,7 +90,7 @@ fn of_owner(stream: UnixStream) -> io::Result<UnixStream> {
     }
 }
 
-fn serve(stream: &UnixStream, lanes: &[Waker], timeout: Duration) -> io::Result<()> {
+fn serve(stream: &UnixStream, lanes: &Lanes, timeout: Duration) -> io::Result<()> {
     let mut timed = Timed { stream, until: Instant::now() + timeout };
     let Head { version, body_bytes, .. } = Head::read(&mut timed)?;
     let (status, body) = if version == VERSION {
@@ -105,24 +104,17 @@ fn serve(stream: &UnixStream, lanes: &[Waker], timeout: Duration) -> io::Result<
     timed.write_all(&body)
 }
 
-fn answer(question: &[u8], lanes: &[Waker]) -> (Status, Vec<u8>) {
+fn answer(question: &[u8], lanes: &Lanes) -> (Status, Vec<u8>) {
     match Question::decode(question) {
         Ok(_) => {}
         Err(BadQuestion::Unknown) => return (Status::UnknownKind, Vec::new()),
         Err(BadQuestion::Malformed) => return (Status::Malformed, Vec::new()),
     }
-    // All at once, so that their answers are of the same moment, or nearly.
-    let ask = |lane: &Waker| {
-        let (sender, answer) = channel();
-        lane.ask(question.to_vec(), sender);
-        answer
+    let Ok(answers) = lanes.ask(question, LANES_TIMEOUT) else {
+        return (Status::NoAnswer, Vec::new());
     };
-    let asked: Vec<_> = lanes.iter().map(ask).collect();
-    let until = Instant::now() + LANES_TIMEOUT;
-    let mut body = u16::try_from(lanes.len()).unwrap_or(u16::MAX).to_le_bytes().to_vec();
-    for answer in asked {
-        let left = until.saturating_duration_since(Instant::now());
-        let Ok(answer) = answer.recv_timeout(left) else { return (Status::NoAnswer, Vec::new()) };
+    let mut body = u16::try_from(answers.len()).unwrap_or(u16::MAX).to_le_bytes().to_vec();
+    for answer in answers {
         let answer_bytes = u32::try_from(answer.len()).unwrap_or(u32::MAX);
         body.extend(answer_bytes.to_le_bytes());
         body.extend(answer);
@@ -141,7 +133,7 @@ mod tests {
 
     fn asked(question: &[u8]) -> (Option<Status>, Vec<u8>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let served = std::thread::spawn(move || serve(&theirs, &[], PEER_TIMEOUT));
+        let served = std::thread::spawn(move || serve(&theirs, &Lanes::default(), PEER_TIMEOUT));
         let found = exchange(&ours, question, PEER_TIMEOUT).unwrap();
         served.join().unwrap().unwrap();
         found
@@ -159,11 +151,11 @@ mod tests {
     fn another_version_is_answered_and_an_endless_question_is_not_read() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         ours.write_all(&[9, 9, 0, 0, 0, 0, 0, 0]).unwrap();
-        serve(&theirs, &[], PEER_TIMEOUT).unwrap();
+        serve(&theirs, &Lanes::default(), PEER_TIMEOUT).unwrap();
         let found = Head::read(&mut ours).unwrap();
         assert_eq!(found.number, Status::OtherVersion as u16);
         ours.write_all(&[1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]).unwrap();
-        let refused = serve(&theirs, &[], PEER_TIMEOUT).unwrap_err();
+        let refused = serve(&theirs, &Lanes::default(), PEER_TIMEOUT).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
     }
 
@@ -171,12 +163,12 @@ mod tests {
     fn who_does_not_ask_or_read_is_left_alone_after_a_while() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let short = Duration::from_millis(10);
-        let error = serve(&theirs, &[], short).unwrap_err();
+        let error = serve(&theirs, &Lanes::default(), short).unwrap_err();
         let timed_out = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
         assert!(timed_out.contains(&error.kind()), "{error}");
         // Half of a question.
         ours.write_all(&head(0, 100)).unwrap();
-        let error = serve(&theirs, &[], short).unwrap_err();
+        let error = serve(&theirs, &Lanes::default(), short).unwrap_err();
         assert!(timed_out.contains(&error.kind()), "{error}");
     }
 }

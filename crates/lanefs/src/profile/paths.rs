@@ -3,9 +3,9 @@
 use crate::control;
 use crate::running::Entry;
 use anyhow::{Context as _, Result};
-use fuse::control::{INODE_COUNT_MAX, Question, SeenName};
+use fuse::control::SeenName;
 use std::collections::{BTreeMap, BTreeSet};
-use wire::InodeNo;
+use wire::{INODE_COUNT_MAX, InodeNo, Question};
 
 /// The longest path that is followed, in names.
 const DEPTH_MAX: usize = 256;
