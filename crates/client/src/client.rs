@@ -3,7 +3,7 @@
 
 use crate::counts::{Counters, Counts};
 use crate::handles::{Handles, handle_lane};
-use crate::identity::Identity;
+use crate::identity::{Identity, trace_tag};
 use crate::jobs::Jobs;
 use crate::kept::Kept;
 use crate::layouts::Layouts;
@@ -18,6 +18,7 @@ use crate::replay_space::ReplaySpace;
 use crate::report::Report;
 use crate::requests::Requests;
 use crate::servers::Servers;
+use crate::traces::Steps;
 use crate::{Answer, Call, CallId};
 use alloc::vec::Vec;
 use interface::{Action, Event, Mono, MountMessage, NetEvent, PeerAction, PeerEvent, Turn};
@@ -89,6 +90,11 @@ pub struct Client {
     alarm: Option<Mono>,
     pub(crate) counters: Counters,
     pub(crate) counts: Counts,
+    pub(crate) steps: Steps,
+    /// The time of this turn.
+    pub(crate) now: Mono,
+    /// Names this client lane in trace ids.
+    pub(crate) trace_tag: u32,
     pub(crate) reports: Vec<Report>,
 }
 
@@ -111,6 +117,9 @@ impl Client {
             alarm: None,
             counters: Counters::default(),
             counts: Counts::default(),
+            steps: Steps::default(),
+            now: Mono(0),
+            trace_tag: trace_tag(&config.seed),
             reports: Vec::new(),
             config,
         }
@@ -120,6 +129,12 @@ impl Client {
     #[must_use]
     pub const fn lane(&self) -> LaneId {
         self.config.lane
+    }
+
+    /// The uuid of this mount or library instance, as servers know it.
+    #[must_use]
+    pub const fn uuid(&self) -> ClientUuid {
+        self.config.client
     }
 
     /// The number of the client's lanes.
@@ -242,6 +257,7 @@ impl Client {
 
     /// Applies an event; events for other components are ignored.
     pub fn apply(&mut self, turn: &mut Turn<'_>, event: Event) {
+        self.now = turn.now.mono;
         match event {
             Event::Net(event) => self.on_net(turn, event),
             Event::Peer(PeerEvent::Message { from, message }) => {
@@ -282,6 +298,7 @@ impl Client {
     /// further calls.
     pub fn settle(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
+        self.now = now;
         self.take_up_later(now);
         self.check_term(now);
         self.ping(now);
@@ -311,6 +328,7 @@ impl Client {
 
     /// Begins a call. It is sent at the latest by [`Client::settle`].
     pub fn call(&mut self, turn: &mut Turn<'_>, id: CallId, call: Call<'_>) {
+        self.now = turn.now.mono;
         self.note_use(turn.now.mono);
         let call = match self.identity.root() {
             Some(root) if root != InodeNo::ROOT => call.rooted(root),

@@ -7,6 +7,7 @@
 use crate::RecalledKey;
 use crate::client::Client;
 use crate::requests::Place;
+use crate::wait_cause::WaitCause;
 use alloc::boxed::Box;
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
@@ -33,38 +34,6 @@ pub struct Counters {
     pub lost_count: u64,
     /// Evictions of this client.
     pub evicted_count: u64,
-}
-
-/// What a request waits for before it is sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WaitCause {
-    Connection,
-    Reopens,
-    Recall,
-    Credits,
-    Slot,
-    ReplaySpace,
-    Retry,
-    Layout,
-    FileLock,
-}
-
-impl WaitCause {
-    const COUNT: usize = 9;
-
-    /// How many have waited, and how many wait.
-    const METRICS: [(Metric, Option<Metric>); Self::COUNT] = [
-        (Metric::WaitsConnection, Some(Metric::WaitingConnection)),
-        (Metric::WaitsReopens, Some(Metric::WaitingReopens)),
-        (Metric::WaitsRecall, Some(Metric::WaitingRecall)),
-        (Metric::WaitsCredits, Some(Metric::WaitingCredits)),
-        (Metric::WaitsSlot, Some(Metric::WaitingSlot)),
-        (Metric::WaitsReplaySpace, Some(Metric::WaitingReplaySpace)),
-        (Metric::WaitsRetry, Some(Metric::WaitingRetry)),
-        (Metric::WaitsLayout, Some(Metric::WaitingLayout)),
-        // A frontend knows how many wait.
-        (Metric::WaitsFileLock, None),
-    ];
 }
 
 /// The exchanges of an operation.
@@ -238,12 +207,12 @@ impl Client {
     /// A request was made: counts its wait if it cannot be sent in this turn.
     pub(crate) fn count_wait_of(&mut self, exchange_id: usize) {
         if let Some(cause) = self.wait_cause(exchange_id) {
-            self.counts.count_wait(cause);
+            self.begin_wait(exchange_id, cause);
         }
     }
 
     /// What a request waits for that is not sent.
-    fn wait_cause(&self, exchange_id: usize) -> Option<WaitCause> {
+    pub(crate) fn wait_cause(&self, exchange_id: usize) -> Option<WaitCause> {
         let exchange = self.requests.get(exchange_id)?;
         match exchange.place {
             Place::Unrouted => Some(WaitCause::Connection),

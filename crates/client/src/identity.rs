@@ -5,6 +5,13 @@ use crate::refused::Refused;
 use interface::{Action, ConnId, Mono, Turn};
 use wire::{Channel, ClientUuid, FsUuid, InodeNo, Nonce, PLAIN, Secret, Secrets};
 
+/// A number that names a client lane in trace ids. Others see it, and learn nothing of the seed: a keyed
+/// hash, of a count that nonces do not reach.
+pub(crate) fn trace_tag(seed: &[u8; 32]) -> u32 {
+    let [a, b, c, d, ..] = Secret::new(*seed).draw(u64::MAX);
+    u32::from_le_bytes([a, b, c, d])
+}
+
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) secrets: HeldSecrets,

@@ -139,6 +139,7 @@ impl Client {
     }
 
     pub(crate) fn forget_exchange(&mut self, exchange_id: usize) {
+        self.end_steps(exchange_id);
         self.release_xid(exchange_id);
         let Some(exchange) = self.requests.remove(exchange_id) else { return };
         match exchange.place {

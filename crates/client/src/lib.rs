@@ -61,6 +61,8 @@ mod session;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod traces;
+mod wait_cause;
 
 pub use cache::{Asked, Cache, CacheCounts, CacheSize, Found, KNOWN_NAME_COUNT_MAX, TakenAnswer};
 pub use call::{
@@ -73,3 +75,4 @@ pub use kept::KeptOpen;
 pub use leases::{Granted, GrantedAttributes, RecallId, RecalledKey, Term, USED_MS_MAX};
 pub use refused::Refused;
 pub use report::Report;
+pub use traces::Step;

@@ -152,6 +152,10 @@ impl Client {
         let reply_bytes = HEADER_BYTES + span.bytes_count() + bulk_bytes;
         let times = (exchange.sent_at, turn.now.mono);
         self.counts.count_reply(reply, u64::try_from(reply_bytes).unwrap_or(u64::MAX), times);
+        self.end_exchange(exchange_id);
+        let Some(exchange) = self.requests.get(exchange_id) else {
+            return Err(ProtocolError::Sequence);
+        };
         let wanted = self.jobs.get(exchange.job_id).is_some_and(|job| job.call.is_some());
         let body = claim_bulk(exchange, wanted, body, bulk)?;
         let goes_to = self.servers.link_beside(link_index, reply.lane_hint);

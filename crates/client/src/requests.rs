@@ -4,6 +4,7 @@
 //! a queue of its link or session, in the queue for replay space, or on a connection.
 
 use crate::plan::Target;
+use crate::wait_cause::WaitCause;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{Bulk, Mono};
@@ -47,6 +48,8 @@ pub(crate) struct Exchange {
     pub(crate) flags: u16,
     pub(crate) urgent: bool,
     pub(crate) place: Place,
+    /// What it has been waiting for before it is sent, since when.
+    pub(crate) wait: Option<(WaitCause, Mono)>,
     /// Its file's layout, if it is about contents and the layout is known.
     pub(crate) layout: Option<Layout>,
     /// The destination; meaningless while `Unrouted` or in `LayoutWait`.

@@ -7,25 +7,18 @@
 
 use crate::Answer;
 use crate::client::Client;
-use crate::counts::WaitCause;
 use crate::link::{Link, LinkState};
 use crate::plan::{FollowUp, NewRequest, Plan, Target};
 use crate::replay::cost_bytes;
 use crate::requests::{Exchange, Place};
 use crate::servers::{INITIAL, Server};
+use crate::wait_cause::WaitCause;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
     Header, InodeNo, Map, MapEpoch, Op, Request, Retry, Rule, ShardId, Status, Transno, Writer,
     request_flag,
 };
-
-/// The trace id of a request: of this client's start, and in the order in which requests are made. So
-/// servers keep one of many as a sample ([`wire::traces::is_sample`]).
-fn trace_id(seed: &[u8; 32], sequence_no: u64) -> u64 {
-    let tag = u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]]);
-    u64::from(tag) << 32 | sequence_no & u64::from(u32::MAX)
-}
 
 impl Client {
     /// Makes a job's next request, and the one beside it, and queues them.
@@ -74,6 +67,7 @@ impl Client {
             flags: request.flags,
             urgent: request.plan.is_urgent(),
             place: Place::Unrouted,
+            wait: None,
             layout: None,
             shard: ShardId(0),
             session_index: 0,
@@ -240,15 +234,14 @@ impl Client {
                 if exchange.op.row().retry == Retry::Once {
                     if !self.replay_space.has_space_for(exchange) {
                         exchange.place = Place::SpaceWait;
-                        self.counts.count_wait(WaitCause::ReplaySpace);
+                        self.begin_wait(exchange_id, WaitCause::ReplaySpace);
                         return self.replay_space.wait(exchange_id);
                     }
                     let slot = session.take_slot(server.slot_count(), exchange.urgent);
                     let Some(slot) = slot else {
                         exchange.place = Place::SlotWait;
-                        self.counts.count_wait(WaitCause::Slot);
                         session.slot_waiters.push_back(exchange_id);
-                        return;
+                        return self.begin_wait(exchange_id, WaitCause::Slot);
                     };
                     exchange.slot = slot;
                     self.replay_space.promise(exchange);
@@ -272,6 +265,7 @@ impl Client {
         link.leases.asked_at = turn.now.mono;
         self.counters.request_count += 1;
         let acks = session.acks();
+        let trace_id = u64::from(self.trace_tag) << 32 | exchange.sequence_no & u64::from(u32::MAX);
         let leaves = (exchange.op == Op::Goodbye).then_some(exchange.link_index);
         link.goodbye_sent |= leaves.is_some();
         let head = Header::Request(Request {
@@ -287,7 +281,7 @@ impl Client {
             conn_epoch: link.conn_epoch,
             layout: exchange.layout,
             transno: Transno(0),
-            trace_id: trace_id(&self.config.seed, exchange.sequence_no),
+            trace_id,
             map_epoch,
         });
         let bulk = exchange.bulk;
@@ -298,6 +292,7 @@ impl Client {
         let frame_bytes = u64::try_from(frame.bytes_count()).unwrap_or(u64::MAX);
         self.counts.count_sent(exchange.op, frame_bytes + bulk_bytes);
         turn.act(NetAction::Send { conn, frame, bulk });
+        self.end_wait(exchange_id);
         if let Some(link_index) = leaves {
             self.clear_known_committed(link_index);
         }
@@ -352,7 +347,7 @@ impl Client {
                 self.forget(exchange_id);
                 continue;
             }
-            self.counts.count_wait(WaitCause::Connection);
+            self.begin_wait(exchange_id, WaitCause::Connection);
             if let Some(link) = self.servers.link_mut(link_index) {
                 let queue = if urgent { &mut link.urgent } else { &mut link.resends };
                 queue.push_front(exchange_id);
@@ -443,7 +438,7 @@ impl Client {
     /// xid, unless it was sent more than once: a copy may still be in flight, and the slot tells
     /// copies apart by their xid.
     pub(crate) fn postpone(&mut self, exchange_id: usize, at: Mono) {
-        self.counts.count_wait(WaitCause::Retry);
+        self.begin_wait(exchange_id, WaitCause::Retry);
         if self.requests.get(exchange_id).is_some_and(|exchange| !exchange.resent) {
             self.release_xid(exchange_id);
         }

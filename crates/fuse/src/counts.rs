@@ -134,6 +134,7 @@ pub(crate) fn name_of(opcode: Option<Opcode>) -> &'static str {
 impl MountLane {
     /// A request ends.
     pub(crate) fn count(&mut self, now: Mono, pending_id: usize, ended: Ended) {
+        self.trace_end(now, pending_id, ended.status);
         let Some(pending) = self.pendings.get(pending_id) else { return };
         self.counts.count(now, pending, ended);
         if let Some(profile) = &mut self.profile {

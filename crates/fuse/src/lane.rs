@@ -19,6 +19,7 @@ use crate::node::{Moves, Node};
 use crate::pending::{Continuation, PendingRequests, Progress, Wait};
 use crate::profile::Profile;
 use crate::recalls::Recalls;
+use crate::traces::Traces;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -95,6 +96,7 @@ pub struct MountLane {
     pub(crate) leases: Leases,
     pub(crate) recalls: Recalls,
     pub(crate) counts: Counts,
+    pub(crate) traces: Traces,
     pub(crate) names: Names,
     /// The recording for `lanefs profile`, if there is one.
     pub(crate) profile: Option<Profile>,
@@ -122,6 +124,7 @@ impl MountLane {
             leases: Leases::new(config.leases),
             recalls: Recalls::default(),
             counts: Counts::default(),
+            traces: Traces::default(),
             names: Names::default(),
             profile: None,
             cache: None,
@@ -349,7 +352,7 @@ impl MountLane {
         } else if pending.abandoned {
             self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
         } else {
-            pending.wait = Wait::Groups;
+            pending.ask_groups(turn.now.mono);
             self.counts.groups_count += 1;
             let ticket = Ticket(call_id(pending_id).0);
             turn.act(KernelAction::CallerGroups { ticket, process: pending.calling_process() });
@@ -367,8 +370,7 @@ impl MountLane {
             self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
             return;
         };
-        pending.wait = Wait::Call;
-        pending.groups = Some(turn.arena.get(groups).to_vec());
+        pending.take_groups(turn.now.mono, turn.arena.get(groups).to_vec());
         self.begin(turn, pending_id);
     }
 

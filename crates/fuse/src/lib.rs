@@ -41,5 +41,6 @@ mod profile;
 mod recalls;
 #[cfg(test)]
 mod tests;
+mod traces;
 
 pub use lane::{Config, MountLane};

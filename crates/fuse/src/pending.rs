@@ -85,7 +85,28 @@ pub(crate) enum Progress {
     Cleared,
 }
 
+/// When the groups of a process were asked for, and when they came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GroupsLookup {
+    pub(crate) begun: Mono,
+    pub(crate) ended: Option<Mono>,
+}
+
 impl PendingRequest {
+    /// The groups of its process are looked up.
+    pub(crate) const fn ask_groups(&mut self, now: Mono) {
+        self.wait = Wait::Groups;
+        self.groups_lookup = Some(GroupsLookup { begun: now, ended: None });
+    }
+
+    /// They are known.
+    pub(crate) fn take_groups(&mut self, now: Mono, groups: Vec<u8>) {
+        (self.wait, self.groups) = (Wait::Call, Some(groups));
+        if let Some(lookup) = &mut self.groups_lookup {
+            lookup.ended = Some(now);
+        }
+    }
+
     /// The process that made the request.
     pub(crate) fn calling_process(&self) -> Process {
         // The header was decoded when the request arrived.
@@ -112,6 +133,7 @@ pub(crate) struct PendingRequest {
     pub(crate) wait: Wait,
     /// The supplementary groups of the process, once looked up.
     pub(crate) groups: Option<Vec<u8>>,
+    pub(crate) groups_lookup: Option<GroupsLookup>,
     pub(crate) progress: Progress,
     /// The data of a WRITE; valid until the reply.
     pub(crate) bulk: Option<Bulk>,
@@ -150,6 +172,7 @@ impl PendingRequests {
             asked: None,
             wait: Wait::Call,
             groups: None,
+            groups_lookup: None,
             progress: Progress::Begun,
             bulk,
             abandoned: false,

@@ -22,6 +22,7 @@ mod moves;
 mod opens;
 mod pages;
 mod profile;
+mod traces;
 
 use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};
 

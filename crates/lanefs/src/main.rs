@@ -40,6 +40,8 @@ mod mounts;
 mod notify;
 mod online;
 mod out;
+mod paths;
+mod processes;
 mod profile;
 mod progress;
 mod questions;

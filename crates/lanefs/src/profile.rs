@@ -5,19 +5,17 @@
 //! with this process. Names of processes are read here, from /proc, while they run; names of paths are asked
 //! of the mount, which asks nobody.
 
-mod paths;
-mod processes;
 mod text;
 mod uses;
 
 use crate::exit::{Code, Exit};
+use crate::paths::Paths;
+use crate::processes::Processes;
 use crate::running::Entry;
 use crate::{args, control, out, signals};
 use anyhow::{Context as _, Result};
 use library::Snapshot;
 use library::counters::{By, Label};
-use paths::Paths;
-use processes::Processes;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use uses::{Call, Recorded};

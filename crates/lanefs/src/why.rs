@@ -1,23 +1,29 @@
 //! `lanefs why`: where the time of recent requests went, and for whom or what those wait that have no
-//! reply. The server's lanes remember that ([`library::Traces`]); here it is chosen, and said in words.
+//! reply. The lanes of the server ([`library::Traces`]) and of mounts ([`library::traces::CallTraces`]) remember
+//! that; here both are put together, chosen, and said in words.
 
 mod chrome;
 mod explain;
 mod json;
+mod said;
 mod shown;
+mod spans;
+mod story;
 mod text;
 
-use crate::exit::{Code, Exit};
-use crate::{args, control, export, mounts, out, running, stats};
+use crate::running::{Entry, Kind};
+use crate::{address, args, control, export, mounts, out, running, stats};
 use anyhow::{Context as _, Result};
 use library::Traces;
-use library::traces::{Kept, Party, RequestTrace};
+use library::traces::{Kept, Party};
 use shown::{Shown, this_host, uuid};
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+use story::{Call, Story, stories};
 
 /// A mount that does not answer by then is not waited for.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,31 +31,33 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Runs the command.
 pub(crate) fn run(args: &args::Why) -> Result<()> {
     let about = args.path.as_deref().map(About::of).transpose()?;
-    let server = match (&args.server, &about) {
-        (Some(server), _) => match control::mount_at(server)?.and_then(|mount| mount.address) {
-            Some(address) => address,
-            None => stats::server_of(Some(server))?,
-        },
-        (None, Some(about)) => about.server()?,
-        (None, None) => stats::server_of(None)?,
+    let named = args.server.as_deref().map(control::mount_at).transpose()?.flatten();
+    let mounts = mounts(args, about.as_ref(), named.as_ref())?;
+    let server = server(args, &mounts, named.as_ref())?;
+    let (calls, mut notes) = calls_of(&mounts, &server);
+    let asked = ask(args::Server { server, login: args.login.clone() });
+    let lanes = match asked {
+        Ok(lanes) => lanes,
+        Err(error) if !calls.is_empty() => {
+            notes.push(format!("This is the mount's side alone, without the server: {error:#}"));
+            Vec::new()
+        }
+        Err(error) => return Err(error),
     };
-    let (mut volume, _) = export::connect(&args::Server { server, login: args.login.clone() })?;
-    let lanes = volume.traces()?;
-    // Not left: a Goodbye is answered when the log is on the disk, which may be what is stuck. An
-    // administrator has nothing that a server would keep.
-    std::mem::forget(volume);
-    let wanted = |shown: &Shown| {
-        let trace = &shown.trace;
-        (args.samples || trace.kept != Kept::Sample)
-            && args.client.as_ref().is_none_or(|client| has_client(trace, client))
-            && args.pid.is_none_or(|pid| has_process(trace, pid))
-            && about.as_ref().is_none_or(|about| about.is_of(trace))
+    let wanted = |story: &Story| {
+        (args.samples || story.kept() != Kept::Sample)
+            && args.client.as_ref().is_none_or(|client| has_client(story, client))
+            && args.pid.is_none_or(|pid| has_process(story, pid))
+            && about.as_ref().is_none_or(|about| about.is_of(story))
     };
-    let mut all: Vec<Shown> = lanes.into_iter().flat_map(each).filter(wanted).collect();
+    let shown = lanes.into_iter().flat_map(each).collect();
+    let mut all: Vec<Story> = stories(calls, shown).into_iter().filter(wanted).collect();
     // What waits comes first, then the slowest.
-    all.sort_by_key(|Shown { trace, .. }| {
-        (trace.kept != Kept::Waiting, std::cmp::Reverse(trace.total_us()))
-    });
+    all.sort_by_key(|story| (story.kept() != Kept::Waiting, std::cmp::Reverse(story.total_us())));
+    show(args, all, &notes)
+}
+
+fn show(args: &args::Why, mut all: Vec<Story>, notes: &[String]) -> Result<()> {
     if let Some(file) = &args.chrome {
         let trace = serde_json::to_vec(&chrome::trace(&all))?;
         std::fs::write(file, trace).with_context(|| format!("cannot write {}", file.display()))?;
@@ -60,14 +68,90 @@ pub(crate) fn run(args: &args::Why) -> Result<()> {
     all.truncate(args.count.into());
     let mut text = String::new();
     if args.json {
-        for shown in &all {
-            text.push_str(&serde_json::to_string(&json::object(shown))?);
+        for story in &all {
+            text.push_str(&serde_json::to_string(&json::object(story))?);
             text.push('\n');
         }
     } else {
         text::put(&mut text, &all, left_out);
+        for note in notes {
+            text.push_str(note);
+            text.push('\n');
+        }
     }
     out::print_bytes(text.as_bytes())
+}
+
+/// The mounts that are asked, and all that are meant by what is asked for.
+fn mounts(args: &args::Why, about: Option<&About>, named: Option<&Entry>) -> Result<Vec<Entry>> {
+    if let Some(about) = about {
+        return Ok(vec![about.mount.clone()]);
+    }
+    if let Some(named) = named {
+        return Ok(vec![named.clone()]);
+    }
+    let all = running::all()?.into_iter().map(|found| found.entry);
+    let mut mounts: Vec<Entry> =
+        all.filter(|entry| entry.kind == Kind::Mount && entry.mounted).collect();
+    if let Some(server) = &args.server {
+        let address = stats::server_of(Some(server)).ok();
+        let address =
+            address.and_then(|address| address::resolve(&address::full(&address).ok()?).ok());
+        let address = address.map(|address| address.to_string());
+        mounts.retain(|mount| address.is_some() && mount.address == address);
+    }
+    Ok(mounts)
+}
+
+/// The server that is asked: the one that was named, or that of the mounts.
+fn server(args: &args::Why, mounts: &[Entry], named: Option<&Entry>) -> Result<String> {
+    if let (Some(server), None) = (&args.server, named) {
+        return stats::server_of(Some(server));
+    }
+    let addresses: BTreeSet<&String> =
+        mounts.iter().filter_map(|mount| mount.address.as_ref()).collect();
+    let mut addresses = addresses.into_iter();
+    match (addresses.next(), addresses.next()) {
+        (Some(one), None) if args.path.is_some() || named.is_some() => Ok(one.clone()),
+        // A server that runs here comes first.
+        (Some(one), None) => Ok(stats::server_of(None).unwrap_or_else(|_| one.clone())),
+        _ => stats::server_of(None),
+    }
+}
+
+/// What the mounts of a server remember, and which do not answer.
+fn calls_of(mounts: &[Entry], server: &str) -> (Vec<Call>, Vec<String>) {
+    let of_server = mounts.iter().filter(|mount| mount.address.as_deref() == Some(server));
+    let asked: Vec<_> = of_server
+        .map(|mount| {
+            let asked = mount.clone();
+            (mount, begin(move || Some(story::calls_of(&asked))))
+        })
+        .collect();
+    let until = Instant::now() + LOOK_TIMEOUT;
+    let (mut calls, mut notes) = (Vec::new(), Vec::new());
+    for (mount, answer) in asked {
+        let left = until.saturating_duration_since(Instant::now());
+        let dir = mount.dir.as_deref().unwrap_or_default();
+        match answer.recv_timeout(left) {
+            Ok(Some(Ok(found))) => calls.extend(found),
+            Ok(Some(Err(error))) => notes.push(format!("Without the mount {dir}: {error:#}.")),
+            Ok(None) | Err(_) => notes.push(format!(
+                "Without the mount {dir}: its process {} does not answer.",
+                mount.pid
+            )),
+        }
+    }
+    (calls, notes)
+}
+
+fn ask(server: args::Server) -> Result<Vec<Traces>> {
+    let (mut volume, _) = export::connect(&server)?;
+    let lanes = volume.traces()?;
+    // Not left: a Goodbye is answered when the log is on the disk, which may be what is stuck. An
+    // administrator has nothing that a server would keep.
+    std::mem::forget(volume);
+    Ok(lanes)
 }
 
 fn each(Traces { lane, requests }: Traces) -> impl Iterator<Item = Shown> {
@@ -75,24 +159,32 @@ fn each(Traces { lane, requests }: Traces) -> impl Iterator<Item = Shown> {
 }
 
 /// Whether a request is of a client, or waits for it.
-fn has_client(trace: &RequestTrace, wanted: &str) -> bool {
+fn has_client(story: &Story, wanted: &str) -> bool {
     let is_it = |party: &Party| {
         let uuid = uuid(party);
         let is_uuid = wanted.len() >= 4 && uuid.starts_with(&wanted.to_lowercase());
         party.host == wanted || party.job == wanted || is_uuid
     };
-    is_it(&trace.client) || trace.waits.iter().flat_map(|wait| &wait.whom).any(is_it)
+    parties(story).any(is_it)
 }
 
 /// Whether a request is of a process of this machine, or waits for it.
-fn has_process(trace: &RequestTrace, pid: u32) -> bool {
+fn has_process(story: &Story, pid: u32) -> bool {
     let here = this_host();
-    let is_it = |party: &Party| party.pid == pid && party.host == here;
-    is_it(&trace.client) || trace.waits.iter().flat_map(|wait| &wait.whom).any(is_it)
+    let is_caller = story.call.as_ref().is_some_and(|call| call.pid == Some(pid));
+    is_caller || parties(story).any(|party| party.pid == pid && party.host == here)
+}
+
+fn parties(story: &Story) -> impl Iterator<Item = &Party> {
+    story.shown.iter().flat_map(|shown| {
+        let whom = shown.trace.waits.iter().flat_map(|wait| &wait.whom);
+        std::iter::once(&shown.trace.client).chain(whom)
+    })
 }
 
 /// A file or directory of a mount of this machine.
 struct About {
+    mount: Entry,
     path: PathBuf,
     /// Its inode, if the mount says that in time.
     inode: Option<u64>,
@@ -100,50 +192,86 @@ struct About {
 }
 
 impl About {
+    /// The mount is asked for inodes by a thread of its own: it may be what is stuck.
     fn of(path: &Path) -> Result<Self> {
-        let path = mounts::absolute(path)?;
+        let lexical = std::path::absolute(path)?;
+        let (mount, path) = match mount_of(&lexical)? {
+            Some(mount) => (Some(mount), lexical),
+            // Behind a symlink, perhaps.
+            None => {
+                let shown = lexical.display().to_string();
+                let path = in_time(move || mounts::absolute(&lexical).ok());
+                let path = path.with_context(|| format!("{shown}: there is no such folder"))?;
+                (mount_of(&path)?, path)
+            }
+        };
+        let mount = mount.with_context(|| {
+            format!("{} is in no mount of lanefs that this user sees", path.display())
+        })?;
         let [inode, dir_inode] = [Some(path.as_path()), path.parent()].map(|path| {
             let path = path?.to_owned();
-            let (sender, receiver) = mpsc::channel();
-            // The mount may be what is stuck.
-            std::thread::spawn(move || {
-                let found = std::fs::symlink_metadata(path).map(|found| found.ino());
-                // Nobody waits any more.
-                let _late = sender.send(found.ok());
-            });
-            receiver.recv_timeout(LOOK_TIMEOUT).ok().flatten()
+            in_time(move || std::fs::symlink_metadata(path).ok().map(|found| found.ino()))
         });
-        if inode.is_none() && dir_inode.is_none() {
-            let line = format!(
-                "{}: its mount does not answer; `lanefs why` without it shows all that waits",
-                path.display()
-            );
-            return Err(Exit::new(Code::Failed, line).into());
-        }
-        Ok(Self { path, inode, dir_inode })
+        Ok(Self { mount, path, inode, dir_inode })
     }
 
-    /// The server of the mount that the path is in.
-    fn server(&self) -> Result<String> {
-        let all = running::all()?;
-        let entries = all.iter().map(|found| &found.entry).filter(|entry| entry.mounted);
-        let below = entries.filter(|entry| {
-            entry.dir.as_ref().is_some_and(|dir| self.path.starts_with(Path::new(dir)))
-        });
-        let deepest = below.max_by_key(|entry| entry.dir.as_ref().map_or(0, String::len));
-        let address = deepest.and_then(|entry| entry.address.clone());
-        address.with_context(|| {
-            format!(
-                "{} is in no mount of lanefs that this user sees: name the server, as `--server HOST`",
-                self.path.display()
-            )
-        })
+    /// The path below the mount.
+    fn below(&self) -> String {
+        let dir = self.mount.dir.as_deref().unwrap_or_default();
+        let below = self.path.strip_prefix(dir).unwrap_or(&self.path);
+        format!("/{}", below.to_string_lossy().escape_debug())
     }
 
-    fn is_of(&self, trace: &RequestTrace) -> bool {
-        let Some(inode) = trace.inode else { return false };
-        let is_named = self.dir_inode == Some(inode.0)
-            && self.path.file_name().is_some_and(|name| name.as_bytes() == trace.name);
-        is_named || self.inode == Some(inode.0)
+    fn is_of(&self, story: &Story) -> bool {
+        let is_at_server = |shown: &Shown| {
+            let trace = &shown.trace;
+            trace.inode.is_some_and(|inode| self.is_named(inode.0, &trace.name))
+        };
+        let is_call = |call: &Call| {
+            let trace = &call.trace;
+            // A process that is on its way to it waits for directories above.
+            let is_above =
+                self.below().starts_with(&format!("{}/", call.path.trim_end_matches('/')));
+            let is_on_its_way = trace.kept == Kept::Waiting && is_above;
+            call.path == self.below()
+                || is_on_its_way
+                || trace.inode.is_some_and(|inode| self.is_named(inode.0, &trace.name))
+        };
+        // Not what this command itself asks of a mount.
+        let is_own = |call: &Call| call.pid == Some(std::process::id());
+        let call = story.call.as_ref().filter(|call| !is_own(call));
+        call.is_some_and(is_call) || story.shown.iter().any(is_at_server)
     }
+
+    fn is_named(&self, inode: u64, name: &[u8]) -> bool {
+        let is_name = self.dir_inode == Some(inode)
+            && self.path.file_name().is_some_and(|found| found.as_bytes() == name);
+        is_name || self.inode == Some(inode)
+    }
+}
+
+/// What a thread finds out, if that is soon.
+fn in_time<T: Send + 'static>(find: impl FnOnce() -> Option<T> + Send + 'static) -> Option<T> {
+    begin(find).recv_timeout(LOOK_TIMEOUT).ok().flatten()
+}
+
+fn begin<T: Send + 'static>(
+    find: impl FnOnce() -> Option<T> + Send + 'static,
+) -> Receiver<Option<T>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        // Nobody waits any more.
+        let _late = sender.send(find());
+    });
+    receiver
+}
+
+/// The mount that a path is in, which is asked nothing.
+fn mount_of(path: &Path) -> Result<Option<Entry>> {
+    let mounts = running::all()?.into_iter().map(|found| found.entry);
+    let mounts = mounts.filter(|entry| entry.kind == Kind::Mount && entry.mounted);
+    let is_below =
+        |entry: &Entry| entry.dir.as_ref().is_some_and(|dir| path.starts_with(Path::new(dir)));
+    let below = mounts.filter(is_below);
+    Ok(below.max_by_key(|entry| entry.dir.as_ref().map_or(0, String::len)))
 }

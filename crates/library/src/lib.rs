@@ -61,6 +61,6 @@ pub use wire::counters::{self, Snapshot};
 pub use wire::traces::{self, Traces};
 pub use wire::{
     Attr, BULK_BYTES_MAX, FREEZE_MS_MAX, FileKind, Frozen, InodeNo, Inspect, Inspection, Kinds,
-    PATTERN_BYTES_MAX, PIECE_COUNT_MAX, Pattern, Piece, Predicate, Purpose, Secret, SetTime, Space,
-    Squash, SquashedIds, Stats, Status, Timestamp, Verdict,
+    PATTERN_BYTES_MAX, PIECE_COUNT_MAX, Pattern, Piece, Predicate, Purpose, Secret, SessionId,
+    SetTime, Space, Squash, SquashedIds, Stats, Status, Timestamp, Verdict,
 };

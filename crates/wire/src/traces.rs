@@ -8,10 +8,13 @@
 //! A reader skips fields that it does not know, and traces and waits of kinds that it does not know.
 //! Invariant: what was decoded takes memory in proportion to the bytes that it came from.
 
+mod calls;
 mod codec;
 
 #[cfg(test)]
 mod tests;
+
+pub use calls::{CallTrace, CallTraces, Exchange, Step, StepCause};
 
 use crate::{ClientUuid, InodeNo, Op, SessionId, Status, Xid};
 use alloc::string::String;

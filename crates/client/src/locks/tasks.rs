@@ -3,9 +3,9 @@
 use super::keeper::unlock;
 use super::{Entry, LockAction, LockKey, Requester, Task};
 use crate::client::Client;
-use crate::counts::WaitCause;
 use crate::plan::{Body, Plan};
 use crate::plan::{NewRequest, Target};
+use crate::wait_cause::WaitCause;
 use alloc::vec::Vec;
 use wire::{ByteRange, CancelLock, LockKind, LockType, Op, SetLock, Status, Wire as _, Writer};
 

@@ -11,24 +11,24 @@ use wire::{
 };
 
 const READ: u32 = 0;
-const WRITE: u32 = 1;
+pub(super) const WRITE: u32 = 1;
 const UNLOCK: u32 = 2;
 
 /// `fuse_lk_in` of owner 9 through handle 5.
-fn lk_in((start, end): (u64, u64), lock_type: u32, flags: u32) -> Vec<u8> {
+pub(super) fn lk_in((start, end): (u64, u64), lock_type: u32, flags: u32) -> Vec<u8> {
     let mut args = u64s(&[5, 9, start, end]);
     args.extend(u32s(&[lock_type, 1234, flags, 0]));
     args
 }
 
 /// A file whose keeper is the harness's own lane, or another.
-fn file_of(harness: &Harness, own: bool) -> InodeNo {
+pub(super) fn file_of(harness: &Harness, own: bool) -> InodeNo {
     let mut files = (1..).map(|count| InodeNo::new(2, count));
     let keeps = |inode: &InodeNo| harness.lane.client().keeper_of(*inode) == LaneId(0);
     files.find(|inode| keeps(inode) == own).unwrap()
 }
 
-fn granted(granted: bool) -> Vec<u8> {
+pub(super) fn granted(granted: bool) -> Vec<u8> {
     LockSet { granted, place: 1 }.to_bytes()
 }
 

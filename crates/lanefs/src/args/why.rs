@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
-  lanefs why                          what is slow or stuck at the server of this machine
+  lanefs why                          what is slow or stuck at the mounts and the server of this machine
   lanefs why ./mnt/a/b                requests about this file or directory
   lanefs why --pid 4711               requests of this process, and those that wait for it
   lanefs why --client host1           requests of a client, and those that wait for it
@@ -14,7 +14,8 @@ use std::path::PathBuf;
   lanefs why --chrome slow.json       to look at in Perfetto or chrome://tracing
 
 A server remembers its latest 256 slow requests in each lane (serve --slow), 256 samples of all others,
-and what waits now. Times are those of a lane's turns: what happens within a turn takes 0.
+and what waits now. So does a mount, of the kernel's requests; both sides of a request are shown as one.
+Times are those of a lane's turns: what happens within a turn takes 0.
 
 {EXIT_CODES}"))]
 pub(crate) struct Why {

@@ -135,9 +135,9 @@ pub(super) fn json(uses: &[Use], elapsed: Duration) -> Result<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::paths::Paths;
-    use super::super::processes::Processes;
     use super::*;
+    use crate::paths::Paths;
+    use crate::processes::Processes;
     use library::counters::{Histogram, Value};
     use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! What was recorded, by process and path.
 
-use super::paths::Paths;
-use super::processes::Processes;
+use crate::paths::Paths;
+use crate::processes::Processes;
 use library::counters::{Label, Metric, Row};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,57 +1,37 @@
 //! Requests in the trace event format, which Perfetto and chrome://tracing show: a request is an
-//! asynchronous event of its client, with its phases and waits below it.
+//! asynchronous event of its mount or client, with its phases and waits below it.
 
-use super::explain;
-use super::shown::Shown;
-use library::traces::Party;
-use serde_json::{Value, json};
+use super::spans::{self, Span};
+use super::story::Story;
+use serde_json::{Map, Value, json};
 
 /// The trace. Its times are microseconds since the oldest request.
-pub(super) fn trace(all: &[Shown]) -> Value {
-    let oldest_us = all.iter().map(|shown| shown.trace.age_us).max().unwrap_or(0);
-    let mut clients: Vec<&Party> = Vec::new();
+pub(super) fn trace(all: &[Story]) -> Value {
+    let all: Vec<Vec<Span>> = all.iter().map(spans::of).collect();
+    let oldest_us = all.iter().flatten().map(|span| span.ago_us).max().unwrap_or(0);
+    let mut places: Vec<&str> = Vec::new();
     let mut events = Vec::new();
-    for (id, shown) in all.iter().enumerate() {
-        let Shown { lane, trace } = shown;
-        let is_it = |party: &&Party| party.client == trace.client.client;
-        let pid = clients.iter().position(is_it).unwrap_or_else(|| {
-            clients.push(&trace.client);
-            clients.len() - 1
-        });
-        let begun_us = oldest_us - trace.age_us;
-        let mut span = |name: &str, begun_us: u64, took_us: u64, arguments: Value| {
+    for (id, spans) in all.iter().enumerate() {
+        for Span { name, place, lane, ago_us, took_us, within: _, notes } in spans {
+            let pid = places.iter().position(|known| known == place).unwrap_or_else(|| {
+                places.push(place);
+                places.len() - 1
+            });
             let event = |phase: &str, at_us: u64, arguments: Value| {
                 json!({
                     "cat": "request", "name": name, "ph": phase, "id": id, "ts": at_us,
                     "pid": pid + 1, "tid": lane, "args": arguments,
                 })
             };
-            events.push(event("b", begun_us, arguments));
+            let notes = notes.iter().map(|(name, text)| ((*name).to_owned(), json!(text)));
+            let begun_us = oldest_us - ago_us;
+            events.push(event("b", begun_us, Value::Object(notes.collect::<Map<_, _>>())));
             events.push(event("e", begun_us + took_us, json!({})));
-        };
-        let why = json!({ "why": explain::sentences(shown), "trace_id": trace.trace_id });
-        span(&explain::request(trace), begun_us, trace.total_us(), why);
-        let mut at_us = begun_us;
-        for (name, took_us) in [
-            ("queue", trace.queue_us),
-            ("execution", trace.execution_us),
-            ("commit", trace.commit_us),
-        ] {
-            if took_us > 0 {
-                span(name, at_us, took_us, json!({}));
-            }
-            at_us += took_us;
-        }
-        for wait in &trace.waits {
-            let whom: Vec<String> = wait.whom.iter().map(explain::client).collect();
-            let name = format!("wait: {}", wait.cause.name());
-            span(&name, begun_us + wait.begun_us, wait.took_us, json!({ "whom": whom }));
         }
     }
-    let names = clients.iter().enumerate().map(|(pid, party)| {
+    let names = places.iter().enumerate().map(|(pid, place)| {
         json!({
-            "name": "process_name", "ph": "M", "pid": pid + 1,
-            "args": { "name": format!("client {}", explain::client(party)) },
+            "name": "process_name", "ph": "M", "pid": pid + 1, "args": { "name": place },
         })
     });
     let events: Vec<Value> = names.chain(events).collect();
@@ -61,6 +41,7 @@ pub(super) fn trace(all: &[Shown]) -> Value {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::shown::Shown;
     use super::*;
     use library::traces::{RequestTrace, Wait, WaitCause};
 
@@ -75,7 +56,8 @@ mod tests {
             ..RequestTrace::default()
         };
         let older = RequestTrace { age_us: 1000, queue_us: 7, ..RequestTrace::default() };
-        let all = [trace, older].map(|trace| Shown { lane: 1, trace });
+        let all =
+            [trace, older].map(|trace| Story { call: None, shown: vec![Shown { lane: 1, trace }] });
         let found = super::trace(&all);
         let events = found["traceEvents"].as_array().unwrap();
         let spans: Vec<(&str, u64, u64)> = events

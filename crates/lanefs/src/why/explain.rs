@@ -164,14 +164,11 @@ pub(super) fn request(trace: &RequestTrace) -> String {
     if trace.inode.is_none() { op.to_owned() } else { format!("{op} {}", subject(trace)) }
 }
 
-/// Why a trace is there.
-pub(super) fn kept(trace: &RequestTrace) -> String {
-    match trace.kept {
+/// When it was.
+pub(super) fn when(kept: Kept, ago_us: u64) -> String {
+    match kept {
         Kept::Waiting => "now".to_owned(),
-        Kept::Slow | Kept::Sample => {
-            let ago_us = trace.age_us.saturating_sub(trace.total_us());
-            format!("{} ago", time(ago_us))
-        }
+        Kept::Slow | Kept::Sample => format!("{} ago", time(ago_us)),
     }
 }
 

@@ -1,12 +1,55 @@
 //! Requests as JSON: one object each.
 
-use super::explain;
 use super::shown::{Shown, uuid};
-use library::traces::{Party, Wait};
+use super::story::{Call, Story};
+use super::{explain, said};
+use library::traces::{Party, Step, Wait};
 use serde_json::{Value, json};
 
 /// The object of a request. Times are in microseconds.
-pub(super) fn object(shown: &Shown) -> Value {
+pub(super) fn object(story: &Story) -> Value {
+    match (&story.call, story.shown.first()) {
+        (Some(call), _) => of_call(story, call),
+        (None, Some(shown)) => at_server(shown),
+        (None, None) => Value::Null,
+    }
+}
+
+fn of_call(story: &Story, call: &Call) -> Value {
+    let trace = &call.trace;
+    let step = |step: &Step| {
+        let exchange = step.exchange.unwrap_or_default();
+        json!({
+            "cause": step.cause.name(),
+            "begun_us": step.begun_us,
+            "took_us": step.took_us,
+            "is_now": step.is_now,
+            "op": exchange.op.map(|op| op.row().name),
+            "lane": step.exchange.map(|exchange| exchange.lane),
+            "session": exchange.session.0,
+            "xid": exchange.xid.0,
+            "trace_id": exchange.trace_id,
+            "server": story.at_server(step).map(at_server),
+        })
+    };
+    json!({
+        "kept": trace.kept.name(),
+        "mount": call.mount,
+        "op": trace.op,
+        "pid": call.pid,
+        "command": call.command,
+        "inode": trace.inode.map(|inode| inode.0),
+        "name": String::from_utf8_lossy(&trace.name),
+        "path": call.path,
+        "age_us": trace.age_us,
+        "total_us": trace.total_us,
+        "status": trace.status.map(|status| status.text()),
+        "steps": trace.steps.iter().map(step).collect::<Vec<Value>>(),
+        "why": said::sentences(story),
+    })
+}
+
+fn at_server(shown: &Shown) -> Value {
     let Shown { lane, trace } = shown;
     json!({
         "kept": trace.kept.name(),

@@ -1,7 +1,7 @@
 //! Requests as lines for a person.
 
-use super::explain;
-use super::shown::Shown;
+use super::story::Story;
+use super::{explain, said};
 use library::traces::RequestTrace;
 use std::fmt::Write as _;
 
@@ -9,37 +9,76 @@ use std::fmt::Write as _;
 const BAR_CELLS: u64 = 20;
 
 /// Writes a line and the sentences of each request.
-pub(super) fn put(out: &mut String, all: &[Shown], left_out: usize) {
+pub(super) fn put(out: &mut String, all: &[Story], left_out: usize) {
     if all.is_empty() {
         out.push_str("No such request waits, and none was slow lately.\n");
         return;
     }
     out.push_str(
-        "  TOTAL   QUEUE   EXEC.  COMMIT  (ms)                  WHEN        CLIENT: REQUEST\n",
+        "  TOTAL   QUEUE   EXEC.  COMMIT  (ms)                  WHEN        WHO: REQUEST\n",
     );
-    for shown in all {
-        let trace = &shown.trace;
-        let columns = [trace.total_us(), trace.queue_us, trace.execution_us, trace.commit_us];
+    for story in all {
+        let trace = at_servers(story);
+        let columns = [story.total_us(), trace.queue_us, trace.execution_us, trace.commit_us];
         let [total, queue, execution, commit] = columns.map(ms);
-        let (bar, when) = (bar(trace), explain::kept(trace));
-        let (client, request) = (explain::client(&trace.client), explain::request(trace));
+        let (bar, when) = (bar(&trace, story.total_us()), when(story));
         // A string can be written to.
         let _infallible = writeln!(
             out,
-            "{total:>7} {queue:>7} {execution:>7} {commit:>7}  {bar}  {when:<10}  {client}: {request}"
+            "{total:>7} {queue:>7} {execution:>7} {commit:>7}  {bar}  {when:<10}  {}",
+            head(story)
         );
-        for sentence in explain::sentences(shown) {
+        for sentence in said::sentences(story) {
             out.push_str("        ");
             out.push_str(&sentence);
             out.push('\n');
         }
     }
-    out.push_str("Bars: q queue, e execution, c commit. ");
+    out.push_str("Bars: q queue, e execution, c commit, at the server. ");
     if left_out > 0 {
         // The same.
         let _infallible = write!(out, "{left_out} more: `--count` shows them. ");
     }
-    out.push_str("These are the server's times: what its clients add is not in them.\n");
+    out.push('\n');
+    if all.iter().any(|story| story.call.is_some()) {
+        out.push_str(
+            "A request of a process begins where the mount takes it: how long it was in the kernel's queue before, \
+             the kernel does not say.\n",
+        );
+    }
+    if all.iter().any(|story| story.call.is_none()) {
+        out.push_str("Of a client without a mount here these are the server's times alone.\n");
+    }
+}
+
+fn head(story: &Story) -> String {
+    match (&story.call, story.shown.first()) {
+        (Some(call), _) => said::head(call),
+        (None, Some(shown)) => {
+            let trace = &shown.trace;
+            format!("{}: {}", explain::client(&trace.client), explain::request(trace))
+        }
+        (None, None) => String::new(),
+    }
+}
+
+fn when(story: &Story) -> String {
+    let age_us = match (&story.call, story.shown.first()) {
+        (Some(call), _) => call.trace.age_us,
+        (None, shown) => shown.map_or(0, |shown| shown.trace.age_us),
+    };
+    explain::when(story.kept(), age_us.saturating_sub(story.total_us()))
+}
+
+/// The phases at all servers together.
+fn at_servers(story: &Story) -> RequestTrace {
+    let mut sum = RequestTrace::default();
+    for shown in &story.shown {
+        sum.queue_us += shown.trace.queue_us;
+        sum.execution_us += shown.trace.execution_us;
+        sum.commit_us += shown.trace.commit_us;
+    }
+    sum
 }
 
 /// Milliseconds in a few digits.
@@ -53,8 +92,7 @@ fn ms(us: u64) -> String {
 }
 
 /// The parts of a request's time.
-fn bar(trace: &RequestTrace) -> String {
-    let total_us = trace.total_us();
+fn bar(trace: &RequestTrace, total_us: u64) -> String {
     let mut bar = String::new();
     let mut until_us = 0;
     for (part_us, cell) in
@@ -62,7 +100,8 @@ fn bar(trace: &RequestTrace) -> String {
     {
         until_us += part_us;
         let cells = (until_us * BAR_CELLS).checked_div(total_us).unwrap_or(0);
-        while bar.len() < usize::try_from(cells).unwrap_or(0) {
+        // Several exchanges at once take more than the whole.
+        while bar.len() < usize::try_from(cells.min(BAR_CELLS)).unwrap_or(0) {
             bar.push(cell);
         }
     }
@@ -81,8 +120,9 @@ mod tests {
             commit_us: 250,
             ..RequestTrace::default()
         };
-        assert_eq!(bar(&trace), "qqqqqqqqqqeeeeeccccc");
-        assert_eq!(bar(&RequestTrace::default()), "·".repeat(20));
+        assert_eq!(bar(&trace, 1000), "qqqqqqqqqqeeeeeccccc");
+        assert_eq!(bar(&trace, 2000), format!("qqqqqeeccc{}", "·".repeat(10)));
+        assert_eq!(bar(&RequestTrace::default(), 0), "·".repeat(20));
         assert_eq!(
             [0, 20, 9_999, 12_345, 1_800_400].map(ms),
             ["0", "0.02", "9.99", "12.3", "1800"]

@@ -90,15 +90,28 @@ fn a_stopped_client_that_has_a_lease_is_named() {
     command.arg("600").arg(&path);
     let mut chmod = Process::start(&mut command);
     let name = format!("client {} (job build) to give up its lease of inode ", host());
-    let said = until_said(&fixture, &server.address, &["--client", "build"], &["waiting ", &name]);
-    assert!(said.contains(": setattr inode "), "{said}");
+    let head = format!("(chmod) in {}: setattr /file", other.dir.display());
+    let mut said = String::new();
+    // The mount is asked before the server, which may get the request in between.
+    until("both sides of the request are told", || {
+        said = why(&fixture, &server.address, &["--client", "build"]);
+        let is_server = |line: &str| line.contains("waiting ") && line.contains(&name);
+        said.contains(&head) && said.lines().any(is_server)
+    });
+    assert!(said.contains("of the server has not replied to setattr for "), "{said}");
+    assert!(said.contains("holder: its process "), "it is named: {said}");
     // The same by the path: this mount still answers.
     let by_path = must(fixture.lanefs(["why"]).arg(&path));
     assert!(by_path.contains(&name), "{by_path}");
     holder.process.signal(Signal::CONT);
     assert!(chmod.end().success());
     let said = until_said(&fixture, &server.address, &["--slow"], &["waited ", &name]);
-    assert!(said.contains(" ago "), "{said}");
+    assert!(said.contains(" ago ") && said.contains("the network and waiting for turns"), "{said}");
+    // One story of both sides, joined by the trace id.
+    let chmod = objects(&fixture, &server.address, &["--pid", &chmod.pid().to_string()]);
+    let replies = chmod.iter().flat_map(|call| call["steps"].as_array().unwrap());
+    let joined = replies.map(|step| &step["server"]).find(|server| server.is_object()).unwrap();
+    assert_eq!((&joined["op"], &joined["waits"][0]["cause"]), (&"setattr".into(), &"lease".into()));
     other.stop();
     holder.stop();
 }
@@ -129,9 +142,41 @@ fn a_process_that_sleeps_with_a_lock_is_named() {
     }
     assert_eq!(sleeper.ask("lockf u 0 0"), "ok");
     assert_eq!(waiter.answer("lockf w 0 0"), "ok");
-    assert!(objects(&fixture, &server.address, &["--pid", &waiter.pid.to_string()]).is_empty());
+    let ended = objects(&fixture, &server.address, &["--pid", &waiter.pid.to_string()]);
+    assert!(ended.iter().all(|found| found["kept"] == "slow"), "{ended:?}");
     drop((sleeper, waiter));
     mounts.into_iter().for_each(crate::fixture::Mount::stop);
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_named_by_the_mount() {
+    let Some(fixture) = Fixture::new("why_away") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1"]);
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
+    let path = mount.dir.join("file");
+    fs::write(&path, "x").unwrap();
+    let address = server.address.clone();
+    kill(server.process.pid());
+    drop(server);
+    let mut command = program("chmod");
+    command.arg("600").arg(&path);
+    let mut chmod = Process::start(&mut command);
+    // Neither the server nor the mount answers a look at the path.
+    let mut said = String::new();
+    until("the mount says what it waits for", || {
+        said = must(fixture.lanefs(["why"]).arg(&path));
+        said.contains(" for a connection to lane 0 of the server, which cannot be reached")
+    });
+    let head = format!("process {} (chmod) in {}: ", chmod.pid(), mount.dir.display());
+    assert!(said.contains(&head), "{said}");
+    assert!(said.contains("This is the mount's side alone, without the server: "), "{said}");
+    let _server = fixture.serve_with(&address, &["--lanes", "1"]);
+    assert!(chmod.end().success());
+    let said = must(&mut fixture.lanefs(["why", "--slow"]));
+    let waited =
+        |line: &str| line.contains("waited ") && line.contains(" for a connection to lane 0");
+    assert!(said.lines().any(waited), "{said}");
+    mount.stop();
 }
 
 #[test]

@@ -7,16 +7,16 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The version that is written and read: another one cannot be read at all.
-const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 1;
 /// Traces that do not fit are left out. The reply fits into the body of a frame.
-const TRACES_BYTES_MAX: usize = 256 * 1024;
+pub(super) const TRACES_BYTES_MAX: usize = 256 * 1024;
 const _: () = assert!(TRACES_BYTES_MAX < crate::BODY_BYTES_MAX as usize, "a frame has it");
 /// Most bytes of a label.
 const LABEL_BYTES_MAX: usize = 255;
 /// Most waits of a trace, and parties of a wait.
 const LIST_COUNT_MAX: usize = 16;
 
-const MALFORMED: DecodeError = DecodeError::ProtocolError(ProtocolError::Malformed);
+pub(super) const MALFORMED: DecodeError = DecodeError::ProtocolError(ProtocolError::Malformed);
 
 /// Fields of a trace. A number is never used again.
 mod of_trace {
@@ -88,7 +88,7 @@ impl Traces {
     }
 }
 
-fn put(out: &mut Vec<u8>, tag: u8, content: &[u8]) {
+pub(super) fn put(out: &mut Vec<u8>, tag: u8, content: &[u8]) {
     let Ok(bytes_count) = u16::try_from(content.len()) else { return };
     if bytes_count > 0 {
         let mut to = Writer::new(out);
@@ -98,13 +98,13 @@ fn put(out: &mut Vec<u8>, tag: u8, content: &[u8]) {
     }
 }
 
-fn put_number(out: &mut Vec<u8>, tag: u8, number: u64) {
+pub(super) fn put_number(out: &mut Vec<u8>, tag: u8, number: u64) {
     if number > 0 {
         put(out, tag, &number.to_le_bytes());
     }
 }
 
-fn put_text(out: &mut Vec<u8>, tag: u8, text: &str) {
+pub(super) fn put_text(out: &mut Vec<u8>, tag: u8, text: &str) {
     put(out, tag, &text.as_bytes()[..text.floor_char_boundary(LABEL_BYTES_MAX)]);
 }
 
@@ -193,7 +193,7 @@ fn read_traces(bytes: &[u8]) -> Result<Traces, DecodeError> {
 }
 
 /// Calls a function with each field. Only `several` may be there twice.
-fn each_field<'a>(
+pub(super) fn each_field<'a>(
     bytes: &'a [u8],
     several: u8,
     mut field: impl FnMut(u8, &'a [u8]) -> Result<(), DecodeError>,
@@ -211,11 +211,11 @@ fn each_field<'a>(
     Ok(())
 }
 
-fn number(content: &[u8]) -> Result<u64, DecodeError> {
+pub(super) fn number(content: &[u8]) -> Result<u64, DecodeError> {
     u64::decode_all(content)
 }
 
-fn text(content: &[u8]) -> Result<String, DecodeError> {
+pub(super) fn text(content: &[u8]) -> Result<String, DecodeError> {
     core::str::from_utf8(content).map(String::from).map_err(|_| MALFORMED)
 }
 

@@ -12,14 +12,14 @@ const DEPTH_MAX: usize = 256;
 
 /// Names by inode: of those that several lanes have seen, the newest.
 #[derive(Default)]
-pub(super) struct Paths {
+pub(crate) struct Paths {
     names: BTreeMap<u64, SeenName>,
 }
 
 impl Paths {
     /// Asks the mount for the names of inodes and of the directories above. A lane follows a path as far as
     /// it knows it, and another one may know the rest.
-    pub(super) fn of(mount: &Entry, inodes: impl Iterator<Item = u64>) -> Result<Self> {
+    pub(crate) fn of(mount: &Entry, inodes: impl Iterator<Item = u64>) -> Result<Self> {
         let mut paths = Self::default();
         let mut asked: BTreeSet<u64> = [InodeNo::ROOT.0].into();
         let mut wanted: BTreeSet<u64> = inodes.collect();
@@ -51,7 +51,7 @@ impl Paths {
     }
 
     /// The first names of a path, below the mount; `inode N` in place of what is not known.
-    pub(super) fn prefix(&self, inode: u64, depth: usize) -> String {
+    pub(crate) fn prefix(&self, inode: u64, depth: usize) -> String {
         let (mut names, mut at) = (Vec::new(), inode);
         while at != InodeNo::ROOT.0 && names.len() < DEPTH_MAX {
             let Some(known) = self.names.get(&at) else {

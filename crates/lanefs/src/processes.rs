@@ -9,18 +9,18 @@ type Found = Option<(u32, String)>;
 
 /// Those that were seen, by thread.
 #[derive(Default)]
-pub(super) struct Processes {
+pub(crate) struct Processes {
     threads: BTreeMap<u32, Found>,
 }
 
 impl Processes {
     /// Looks at a thread, once.
-    pub(super) fn see(&mut self, thread_id: u32) {
+    pub(crate) fn see(&mut self, thread_id: u32) {
         self.threads.entry(thread_id).or_insert_with(|| find(thread_id));
     }
 
     /// The process of a thread, and its name.
-    pub(super) fn of(&self, thread_id: Option<u32>) -> (Option<u32>, String) {
+    pub(crate) fn of(&self, thread_id: Option<u32>) -> (Option<u32>, String) {
         match thread_id {
             None => (None, "(others)".to_owned()),
             // Work that the kernel does for nobody in particular.
