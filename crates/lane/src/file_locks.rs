@@ -111,6 +111,7 @@ impl Lane {
         woken: Vec<EndedWait>,
     ) {
         for woken in woken {
+            self.traces.on_lock_wait_ended(&woken, turn.now.mono);
             let table = self.sessions.table((shard, woken.session));
             let recorded_in = table.and_then(|table| table.recorded_in);
             let recorded_in = recorded_in.map(|batch_no| Gate::of(shard, batch_no));
@@ -125,7 +126,7 @@ impl Lane {
 
     /// Sends a Grant; a client without a connection requests the lock again when it reconnects.
     pub(crate) fn send_grant(&mut self, turn: &mut Turn<'_>, woken: EndedWait) {
-        let EndedWait { session, inode, wait_id, status } = woken;
+        let EndedWait { session, inode, wait_id, status, .. } = woken;
         let conn = self.sessions.conn_of(session);
         let Some(conn) = conn else { return };
         let grant = Grant { inode, wait_id, status };

@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub(crate) from_slot_count: u64,
     pub(crate) protocol_error_count: u64,
     pub(crate) damage_count: u64,
+    /// Waits for locks on files.
+    pub(crate) lock_wait_count: u64,
     pub(crate) reply_gating: ReplyGatingCounts,
     pub(crate) recovery: RecoveryCounts,
 }

@@ -20,6 +20,7 @@ use crate::request_header::{RequestHeader, Times, TraceNo};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{Mono, Turn};
+use meta::EndedWait;
 use wire::traces::{Kept, WaitCause, is_sample};
 use wire::{ClientUuid, Op, Request, SessionId, Status, Xid};
 
@@ -101,6 +102,13 @@ struct Done {
     status: Status,
 }
 
+/// A wait for a lock on a file that has ended.
+#[derive(Debug)]
+struct LockWait {
+    wait: EndedWait,
+    ended: Mono,
+}
+
 /// The traces of a lane.
 #[derive(Debug)]
 pub(crate) struct Traces {
@@ -111,6 +119,7 @@ pub(crate) struct Traces {
     current: Vec<Current>,
     slow: VecDeque<Done>,
     samples: VecDeque<Done>,
+    lock_waits: VecDeque<LockWait>,
     /// The turn of the requests that were counted last.
     turn_at: Mono,
     turn_count: u32,
@@ -126,6 +135,7 @@ impl Traces {
             current: Vec::new(),
             slow: VecDeque::new(),
             samples: VecDeque::new(),
+            lock_waits: VecDeque::new(),
             turn_at: Mono(0),
             turn_count: 0,
             slow_us: slow_ms.saturating_mul(1000),
@@ -275,6 +285,16 @@ impl Traces {
         let (kept, ring) =
             if is_slow { (Kept::Slow, &mut self.slow) } else { (Kept::Sample, &mut self.samples) };
         keep(ring, Done { kept, open, client, phases_us, flush_us, status });
+    }
+
+    /// A wait for a lock on a file has ended: its request was answered when it began.
+    pub(crate) fn on_lock_wait_ended(&mut self, wait: &EndedWait, now: Mono) {
+        if now.since_ns(Mono(wait.since_ns)) / 1000 >= self.slow_us {
+            if self.lock_waits.len() >= KEPT_COUNT_MAX {
+                self.lock_waits.pop_front();
+            }
+            self.lock_waits.push_back(LockWait { wait: *wait, ended: now });
+        }
     }
 
     /// Whether traces without a request should be looked for.

@@ -48,6 +48,14 @@ pub struct EndedWait {
     pub wait_id: u64,
     /// `Ok`: the lock is granted.
     pub status: Status,
+    /// Whose wait it was.
+    pub client: ClientUuid,
+    /// The process that waited, at its client.
+    pub pid: u32,
+    /// The start of the wait.
+    pub since_ns: u64,
+    /// The client of a lock that conflicted at the start, and the process that set it.
+    pub blocker: Option<(ClientUuid, u32)>,
 }
 
 /// A wait, for deadlock detection.
@@ -86,9 +94,17 @@ struct Waiter {
     session: SessionId,
     since_ns: u64,
     request: SetLock,
+    /// The client of a lock that conflicts at the start, and the process that set it.
+    blocker: Option<(ClientUuid, u32)>,
 }
 
 impl Waiter {
+    const fn ended(&self, status: Status) -> EndedWait {
+        let Self { client, session, since_ns, request, blocker } = *self;
+        let SetLock { inode, wait_id, pid, .. } = request;
+        EndedWait { session, inode, wait_id, status, client, pid, since_ns, blocker }
+    }
+
     const fn key(&self) -> (LockKind, LockOwner) {
         key(self.client, self.request.kind, self.request.owner)
     }
@@ -170,7 +186,12 @@ impl FileLocks {
             } else if count.waits >= Self::WAIT_COUNT_MAX {
                 Err(Status::NoLocks)
             } else {
-                let waiter = Waiter { client, session, since_ns: now_ns, request: *request };
+                let waiter =
+                    Waiter { client, session, since_ns: now_ns, request: *request, blocker: None };
+                let inode = self.inodes.get(&request.inode);
+                let blocker = inode.and_then(|inode| inode.blocking(&waiter).next());
+                let blocker = blocker.map(|(owner, pid)| (owner.client, pid));
+                let waiter = Waiter { blocker, ..waiter };
                 Ok(LockSet { granted: false, place: self.enqueue(waiter) })
             }
         } else if count.ranges + 2 > Self::RANGE_COUNT_MAX {
@@ -224,8 +245,7 @@ impl FileLocks {
     /// Ends a deadlocked wait.
     pub fn deny(&mut self, client: ClientUuid, inode: InodeNo, wait_id: u64) -> Option<EndedWait> {
         let waiter = self.take_wait(client, inode, wait_id)?;
-        let (session, status) = (waiter.session, Status::Deadlock);
-        Some(EndedWait { session, inode, wait_id, status })
+        Some(waiter.ended(Status::Deadlock))
     }
 
     /// Drops all locks and waits of a client.
@@ -271,7 +291,8 @@ impl FileLocks {
     /// The clients whose locks conflict with a request.
     #[must_use]
     pub fn blocking_clients(&self, client: ClientUuid, request: &SetLock) -> BTreeSet<ClientUuid> {
-        let waiter = Waiter { client, session: SessionId(0), since_ns: 0, request: *request };
+        let (session, blocker) = (SessionId(0), None);
+        let waiter = Waiter { client, session, since_ns: 0, request: *request, blocker };
         let inode = self.inodes.get(&request.inode).into_iter();
         let blockers = inode.flat_map(|inode| inode.blockers(&waiter).map(|owner| owner.client));
         blockers.collect()
@@ -428,9 +449,7 @@ impl FileLocks {
                     held.is_some_and(|held| held.ranges.within(waiter.request.range).count() > 0);
                 self.dequeue(number, place);
                 self.put(waiter.key(), &waiter.request, waiter.request.lock);
-                let (session, wait_id, status) =
-                    (waiter.session, waiter.request.wait_id, Status::Ok);
-                woken.push(EndedWait { session, inode: number, wait_id, status });
+                woken.push(waiter.ended(Status::Ok));
             }
         }
     }

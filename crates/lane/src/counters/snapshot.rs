@@ -57,6 +57,7 @@ impl Lane {
         row.set_numbers(&self.waiters.counts());
         let resident_bytes = u64::from(usage.resident_kib) * 1024;
         row.set_numbers(&[
+            (Metric::WaitsFileLock, self.stats.lock_wait_count),
             (Metric::LogFreeBytes, self.commit.space_bytes()),
             (Metric::LogOpenBytes, self.commit.open_bytes()),
             (Metric::LogFailed, self.commit.has_failed().into()),

@@ -27,6 +27,7 @@ pub(crate) fn execute(
     let caller = LockCaller { client, session: received.request.session, now_ns: since_ns };
     let result = lane.locks_of(shard).set(caller, &ask, &mut woken);
     if let Ok(set) = &result {
+        lane.stats.lock_wait_count += u64::from(!set.granted);
         Writer::new(lane.scratch.new_reply()).write(set);
     }
     lane.answer_lock(turn, received, result.map_or_else(|status| status, |_| Status::Ok));

@@ -119,7 +119,16 @@ fn who_holds_the_lock_that_is_waited_for_is_named() {
     assert_eq!((wait.whom[0].client, wait.whom[0].pid), (ClientUuid([1; 16]), 5));
     assert_eq!(one.set(&mut server, ask(file(0), 1, None)), Ok(true));
     let found = traces(&mut server, &mut admin);
-    assert!(found.iter().all(|trace| trace.kept != Kept::Waiting), "{found:?}");
+    let ended = one_of(&found, Op::SetLock);
+    assert_eq!((ended.kept, ended.status), (Kept::Slow, Some(Status::Ok)));
+    assert_eq!((ended.client.client, ended.client.pid), (ClientUuid([2; 16]), 5));
+    let wait = &ended.waits[0];
+    assert_eq!((wait.cause, wait.is_now), (WaitCause::FileLock, false));
+    assert!(wait.took_us >= 2_000_000, "{wait:?}");
+    assert_eq!((wait.whom[0].client, wait.whom[0].pid), (ClientUuid([1; 16]), 5));
+    let counted = super::counters::snapshot(&mut server, &mut admin);
+    let lane = &counted.rows(wire::counters::By::Lane)[0];
+    assert_eq!(lane.number(wire::counters::Metric::WaitsFileLock), Some(1));
 }
 
 #[test]

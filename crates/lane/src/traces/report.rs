@@ -1,6 +1,6 @@
 //! What a lane answers about requests: those that it has kept, and those that wait in it.
 
-use super::{Done, Open};
+use super::{Done, LockWait, Open};
 use crate::Lane;
 use crate::request_header::{Target, Times};
 use crate::session::State;
@@ -36,6 +36,8 @@ impl Lane {
         requests.extend(self.file_lock_waits(now));
         let kept = self.traces.slow.iter().rev().chain(self.traces.samples.iter().rev());
         requests.extend(kept.map(|done| self.kept_request(done, now)));
+        let lock_waits = self.traces.lock_waits.iter().rev();
+        requests.extend(lock_waits.map(|ended| self.ended_lock_wait(ended, now)));
         Traces { lane: self.config.lane.0, requests }
     }
 
@@ -146,6 +148,26 @@ impl Lane {
             }
         });
         traces.collect()
+    }
+
+    fn ended_lock_wait(&self, LockWait { wait, ended }: &LockWait, now: Mono) -> RequestTrace {
+        let since = Mono(wait.since_ns);
+        let took_us = ended.since_ns(since) / 1000;
+        let whom = wait.blocker.map(|(client, pid)| self.party(client, pid));
+        let (cause, begun_us, whom) = (WaitCause::FileLock, 0, whom.into_iter().collect());
+        RequestTrace {
+            kept: Kept::Slow,
+            op: Some(Op::SetLock),
+            client: self.party(wait.client, wait.pid),
+            export: self.label(wait.client, Label::Export),
+            inode: Some(wait.inode),
+            session: wait.session,
+            age_us: now.since_ns(since) / 1000,
+            execution_us: took_us,
+            status: Some(wait.status),
+            waits: [Wait { cause, begun_us, took_us, is_now: false, whom }].into(),
+            ..RequestTrace::default()
+        }
     }
 
     fn label(&self, client: ClientUuid, label: Label) -> String {

@@ -30,7 +30,7 @@ const WAITING: [Metric; 10] = [
 ];
 
 /// What was waited for.
-const WAITS: [Metric; 9] = [
+const WAITS: [Metric; 10] = [
     Metric::WaitsBatch,
     Metric::WaitsWrite,
     Metric::WaitsLock,
@@ -40,6 +40,7 @@ const WAITS: [Metric; 9] = [
     Metric::WaitsRecovery,
     Metric::WaitsFreeze,
     Metric::WaitsLease,
+    Metric::WaitsFileLock,
 ];
 
 impl Interval {

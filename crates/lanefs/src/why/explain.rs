@@ -61,19 +61,23 @@ fn sentence(trace: &RequestTrace, wait: &Wait) -> String {
         }
         (cause, is_now) => {
             let waited = if is_now { "waiting" } else { "waited" };
-            format!("{waited} {took} {}", what_for(trace, cause, &wait.whom))
+            format!("{waited} {took} {}", what_for(trace, (cause, is_now), &wait.whom))
         }
     }
 }
 
-fn what_for(trace: &RequestTrace, cause: WaitCause, whom: &[Party]) -> String {
+fn what_for(trace: &RequestTrace, (cause, is_now): (WaitCause, bool), whom: &[Party]) -> String {
     match cause {
         WaitCause::Lease => {
             let its = if whom.len() > 1 { "their leases" } else { "its lease" };
             format!("for {} to give up {its} of {}", clients(whom), subject(trace))
         }
         WaitCause::FileLock => {
-            let hold = if whom.len() > 1 { "hold" } else { "holds" };
+            let hold = match (is_now, whom.len() > 1) {
+                (true, true) => "hold",
+                (true, false) => "holds",
+                (false, _) => "held",
+            };
             format!("for a lock on {} that {} {hold}", subject(trace), processes(whom))
         }
         WaitCause::Lock if whom.is_empty() => {

@@ -144,6 +144,10 @@ fn a_process_that_sleeps_with_a_lock_is_named() {
     assert_eq!(waiter.answer("lockf w 0 0"), "ok");
     let ended = objects(&fixture, &server.address, &["--pid", &waiter.pid.to_string()]);
     assert!(ended.iter().all(|found| found["kept"] == "slow"), "{ended:?}");
+    let line = format!("for a lock on inode {inode} that process {} ", sleeper.pid);
+    let said = why(&fixture, &server.address, &["--slow"]);
+    let waited = |it: &str| it.contains("waited ") && it.contains(&line) && it.ends_with(" held");
+    assert!(said.lines().any(waited), "{said}");
     drop((sleeper, waiter));
     mounts.into_iter().for_each(crate::fixture::Mount::stop);
 }
