@@ -1,5 +1,5 @@
 //! `--metrics ADDR`: what the server does, at `http://ADDR/` for people, at `/metrics` for Prometheus, and at
-//! `/api/counters` for the page itself.
+//! `/api/counters` and `/api/requests` for the page itself.
 //!
 //! Threads of their own answer; each request asks the lanes of this process ([`Lanes`]). Invariant: beyond loopback nobody gets them without the token, and on loopback no web
 //! page of another site does.
@@ -15,7 +15,7 @@ use crate::{address, args, up};
 use anyhow::{Context as _, Result, bail};
 use http::{Body, Refusal, Wanted};
 pub(crate) use json::About;
-use library::Snapshot;
+use library::{Snapshot, Traces};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -49,9 +49,23 @@ struct Served {
 impl Served {
     /// The counters of each lane, in their order; or the number of the first one that did not answer.
     fn counters(&self) -> Result<Vec<Snapshot>, usize> {
-        let answers = self.lanes.ask(&Question::Counters.encode(), ASK_TIMEOUT)?;
-        let read =
-            |(lane_no, answer): (usize, &Vec<u8>)| Snapshot::decode(answer).map_err(|_| lane_no);
+        self.ask(&Question::Counters, Snapshot::decode)
+    }
+
+    /// What is slow or waits. Names of files are for those alone who have the token: every user of this machine
+    /// may open a page without one.
+    fn requests(&self) -> Result<Result<Body>, usize> {
+        let traces = self.ask(&Question::Traces, Traces::decode)?;
+        Ok(json::requests(traces, self.token.is_some()))
+    }
+
+    fn ask<T, E>(
+        &self,
+        question: &Question,
+        decode: impl Fn(&[u8]) -> Result<T, E>,
+    ) -> Result<Vec<T>, usize> {
+        let answers = self.lanes.ask(&question.encode(), ASK_TIMEOUT)?;
+        let read = |(lane_no, answer): (usize, &Vec<u8>)| decode(answer).map_err(|_| lane_no);
         answers.iter().enumerate().map(read).collect()
     }
 }
@@ -145,17 +159,19 @@ fn serve(mut stream: TcpStream, served: &Served) -> io::Result<()> {
         Ok(wanted) => wanted,
     };
     let body = match wanted {
-        Wanted::Page => page::body(),
-        Wanted::Metrics | Wanted::Counters => match served.counters() {
-            Err(lane_no) => {
-                warn!("lane {lane_no} does not answer for the metrics");
-                return http::refuse(&mut stream, &Refusal::NoAnswer { lane_no });
-            }
-            Ok(lanes) if wanted == Wanted::Metrics => {
-                Ok(Body::metrics(text::exposition(args::VERSION, &lanes)))
-            }
-            Ok(lanes) => json::body(&served.about, &lanes),
-        },
+        Wanted::Page => Ok(page::body()),
+        Wanted::Metrics => served
+            .counters()
+            .map(|lanes| Ok(Body::metrics(text::exposition(args::VERSION, &lanes)))),
+        Wanted::Counters => served.counters().map(|lanes| json::body(&served.about, &lanes)),
+        Wanted::Requests => served.requests(),
+    };
+    let body = match body {
+        Ok(body) => body,
+        Err(lane_no) => {
+            warn!("lane {lane_no} does not answer for the metrics");
+            return http::refuse(&mut stream, &Refusal::NoAnswer { lane_no });
+        }
     };
     match body {
         Ok(body) => http::answer(&mut stream, &body, has_body),

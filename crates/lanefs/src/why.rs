@@ -25,6 +25,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use story::{Call, Story, stories};
 
+/// Requests on a page, at most.
+const PAGE_COUNT_MAX: usize = 50;
 /// A mount that does not answer by then is not waited for.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -55,6 +57,20 @@ pub(crate) fn run(args: &args::Why) -> Result<()> {
     // What waits comes first, then the slowest.
     all.sort_by_key(|story| (story.kept() != Kept::Waiting, std::cmp::Reverse(story.total_us())));
     show(args, all, &notes)
+}
+
+/// The requests that wait in these lanes, and the slowest of late, for the page of their server.
+pub(crate) fn objects_of(lanes: Vec<Traces>, has_names: bool) -> Vec<serde_json::Value> {
+    let mut all: Vec<Shown> = lanes.into_iter().flat_map(each).collect();
+    all.retain(|shown| shown.trace.kept != Kept::Sample);
+    all.sort_by_key(|Shown { trace, .. }| {
+        (trace.kept != Kept::Waiting, std::cmp::Reverse(trace.total_us()))
+    });
+    all.truncate(PAGE_COUNT_MAX);
+    if !has_names {
+        all.iter_mut().for_each(|shown| shown.trace.name.clear());
+    }
+    all.iter().map(json::of_page).collect()
 }
 
 fn show(args: &args::Why, mut all: Vec<Story>, notes: &[String]) -> Result<()> {

@@ -32,6 +32,8 @@ pub(super) enum Wanted {
     Metrics,
     /// For the page.
     Counters,
+    /// Slow and waiting requests, for the page.
+    Requests,
 }
 
 /// Why a request is refused.
@@ -102,8 +104,8 @@ impl Refusal {
             Self::OtherHost => "Without --metrics-token-file the counters are for this machine, by \
                                 localhost or a loopback address; this request names another host."
                 .to_owned(),
-            Self::NotFound => "There is `/`, a page, `/metrics` for Prometheus, and `/api/counters`, \
-                               the same as JSON."
+            Self::NotFound => "There is `/`, a page, `/metrics` for Prometheus, `/api/counters`, \
+                               the same as JSON, and `/api/requests`, what is slow or waits."
                 .to_owned(),
             Self::Method => "There is only GET and HEAD: nothing can be changed here.".to_owned(),
             Self::TooMany => "Too many connections at a time; try again.".to_owned(),
@@ -181,6 +183,7 @@ pub(super) fn judge(request: &Request, token: Option<&str>) -> Result<(Wanted, b
         "/" => Wanted::Page,
         "/metrics" => Wanted::Metrics,
         "/api/counters" => Wanted::Counters,
+        "/api/requests" => Wanted::Requests,
         _ => return Err(Refusal::NotFound),
     };
     let has_body = match request.method.as_str() {
@@ -287,7 +290,11 @@ mod tests {
             let line = format!("GET {path} HTTP/1.1\r\nAuthorization: Bearer {token}");
             judge(&request(&line), Some("abc"))
         };
-        for (path, wanted) in [("/metrics", Wanted::Metrics), ("/api/counters", Wanted::Counters)] {
+        for (path, wanted) in [
+            ("/metrics", Wanted::Metrics),
+            ("/api/counters", Wanted::Counters),
+            ("/api/requests", Wanted::Requests),
+        ] {
             let plain = request(&format!("GET {path} HTTP/1.1"));
             assert_eq!(judge(&plain, None), Ok((wanted, true)));
             assert_eq!(judge(&plain, Some("abc")), Err(Refusal::NoToken));

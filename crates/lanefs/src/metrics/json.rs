@@ -3,10 +3,10 @@
 
 use super::http::Body;
 use crate::running::Entry;
-use crate::{args, stats};
+use crate::{args, stats, why};
 use anyhow::Result;
-use library::Snapshot;
 use library::counters::By;
+use library::{Snapshot, Traces};
 use serde_json::{Value as Json, json};
 use std::time::{Duration, SystemTime};
 
@@ -59,5 +59,11 @@ pub(super) fn body(about: &About, lanes: &[Snapshot]) -> Result<Body> {
         "time": seconds(SystemTime::now()),
         "rows": rows,
     });
+    Ok(Body::json(serde_json::to_string(&object)?))
+}
+
+/// What is slow or waits, with names of files or without.
+pub(super) fn requests(lanes: Vec<Traces>, has_names: bool) -> Result<Body> {
+    let object = json!({ "names": has_names, "requests": why::objects_of(lanes, has_names) });
     Ok(Body::json(serde_json::to_string(&object)?))
 }

@@ -88,3 +88,12 @@ fn wait(Wait { cause, begun_us, took_us, is_now, whom }: &Wait) -> Value {
 fn party(party: &Party) -> Value {
     json!({ "uuid": uuid(party), "host": party.host, "job": party.job, "pid": party.pid })
 }
+
+/// The object for a page: with who asked for what in words.
+pub(super) fn of_page(shown: &Shown) -> Value {
+    let trace = &shown.trace;
+    let mut object = at_server(shown);
+    object["who"] = explain::client(&trace.client).into();
+    object["request"] = explain::request(trace).into();
+    object
+}

@@ -1,13 +1,15 @@
 //! `--metrics`: what Prometheus and browsers get, and who does not get it.
 
 use crate::certificates::Authority;
-use crate::fixture::{Fixture, failure, must, own_address, run};
-use crate::idle::connect;
+use crate::fixture::{Fixture, Process, failure, kill, must, own_address, run, until};
+use crate::idle::{connect, secret};
+use crate::raw_client::{Raw, hello};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
+use wire::*;
 
 /// An address that nothing else listens on.
 pub(crate) fn free_address() -> String {
@@ -163,6 +165,58 @@ fn up_hands_the_metrics_to_its_server_and_status_names_them() {
         failure(&run(fixture.lanefs(["up", "--metrics", &at]).arg(fixture.path("other"))));
     assert!(code == 1 && line.contains("name another with --metrics"), "{code} {line}");
     up.stop();
+}
+
+#[test]
+fn the_page_has_what_waits_and_names_of_files_are_for_those_with_the_token() {
+    let Some(fixture) = Fixture::new("metrics_slow") else { return };
+    let token = fixture.path("token");
+    fs::write(&token, "abc\n").unwrap();
+    fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
+    drop(fixture.serve("127.0.0.1:0"));
+    let secret = secret(&fixture);
+    for (number, more) in
+        [&[][..], &["--metrics-token-file", token.to_str().unwrap()]].iter().enumerate()
+    {
+        let at = free_address();
+        let store = fixture.path(&format!("store{number}"));
+        let mut command =
+            fixture.lanefs(["serve", "--listen", "127.0.0.1:0", "--lanes", "1", "--store"]);
+        command.arg(store).args(["--sync", "--fault", "stall-log:1", "--metrics", &at]).args(*more);
+        let mut server = Process::start(&mut command);
+        let address = server.line_with("listening on ");
+        let address = address.trim_start_matches("listening on ").split(',').next().unwrap();
+        let hello = hello(secret.credential(), ("", 0), ClientUuid([7; 16]));
+        let hello = Hello { host_name: Bytes(b"<b>host</b>"), ..hello };
+        let mut raw = Raw::of(address, &secret, &hello).unwrap();
+        let create = Create {
+            caller: Caller { uid: 0, gid: 0, groups: Groups::Known(&[]) },
+            parent: InodeNo::ROOT,
+            name: Name::new(b"<i>secret").unwrap(),
+            mode: 0o644,
+            umask: 0,
+            exclusive: true,
+            handle: None,
+        };
+        raw.send(Op::Create, InodeNo::ROOT.shard(), |to| to.write(&create));
+        let head = "GET /api/requests HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer abc";
+        let mut found = serde_json::Value::Null;
+        until("the request that waits is on the page", || {
+            found = serde_json::from_str(&ask(&at, head).1).unwrap();
+            found["requests"][0]["kept"] == "waiting"
+        });
+        let it = &found["requests"][0];
+        let has_names = number == 1;
+        assert_eq!(it["request"].as_str().unwrap().contains("<i>secret"), has_names, "{it}");
+        assert_eq!(found["names"], has_names);
+        assert_eq!((&it["op"], &it["who"]), (&"create".into(), &"<b>host</b>".into()));
+        let why = it["why"][0].as_str().unwrap();
+        assert!(why.starts_with("the disk has been flushing the log for "), "{why}");
+        // The page puts text into elements, never markup.
+        let page = ask(&at, "GET / HTTP/1.1\r\nHost: localhost").1;
+        assert!(page.contains("api/requests") && !page.contains("innerHTML"));
+        kill(server.pid());
+    }
 }
 
 #[test]
