@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use wire::{LaneId, Secrets};
+use wire::{LaneId, Map, Secrets, Wire as _};
 
 /// Maximum of messages in a queue between two lanes.
 pub(crate) const QUEUE_COUNT_MAX: usize = 1024;
@@ -86,6 +86,8 @@ struct LaneSignals {
     notified: AtomicBool,
     /// The latest secrets that were set and not taken.
     secrets: Mutex<Option<SecretsUpdate>>,
+    /// The latest map that was set and not taken, encoded.
+    map: Mutex<Option<Vec<u8>>>,
     /// Not taken yet.
     questions: Mutex<Vec<Question>>,
     event: OwnedFd,
@@ -149,6 +151,13 @@ impl Waker {
         self.wake();
     }
 
+    /// The lane's core gets [`interface::Event::Map`] soon, instead of an earlier one that it has not
+    /// taken.
+    pub fn set_map(&self, map: &Map) {
+        *lock(&self.signals[self.lane].map) = Some(map.to_bytes());
+        self.wake();
+    }
+
     /// The lane's core gets [`interface::Event::Asked`] soon; its answer is sent to `answer`, which is
     /// dropped without one when the lane ends or has too many questions.
     pub fn ask(&self, bytes: Vec<u8>, answer: Sender<Vec<u8>>) {
@@ -190,6 +199,7 @@ impl Mesh {
                 stop: AtomicBool::new(false),
                 notified: AtomicBool::new(false),
                 secrets: Mutex::new(None),
+                map: Mutex::new(None),
                 questions: Mutex::new(Vec::new()),
                 event,
             });
@@ -368,6 +378,11 @@ impl Mailbox {
         let SecretsUpdate { secrets, taken } = lock(&self.signals[self.lane].secrets).take()?;
         drop(taken);
         Some(secrets)
+    }
+
+    /// The map that was set since the last call, encoded.
+    pub(crate) fn take_map(&self) -> Option<Vec<u8>> {
+        lock(&self.signals[self.lane].map).take()
     }
 
     /// The questions since the last call.

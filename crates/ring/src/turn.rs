@@ -371,7 +371,7 @@ impl Parts {
             if let Some(kernel) = &self.kernel {
                 kernel.read_notified(&mut self.io);
             }
-            self.take_secrets();
+            self.take_set();
             self.take_questions();
         }
         if self.alarms.ring(self.io.now.mono) || self.life == LaneState::New {

@@ -1,4 +1,4 @@
-//! Secrets for a core: set by another thread, or read at the core's request.
+//! Secrets and maps for a core: set by another thread, or read at the core's request.
 
 use super::Parts;
 use interface::Event;
@@ -6,8 +6,11 @@ use std::thread;
 use wire::Secrets;
 
 impl Parts {
-    /// Another thread may have set secrets.
-    pub(super) fn take_secrets(&mut self) {
+    /// Another thread may have set secrets, or a map.
+    pub(super) fn take_set(&mut self) {
+        if let Some(map) = self.mailbox.take_map() {
+            self.io.events.push(Event::Map(self.io.arena.put(&map)));
+        }
         if let Some(secrets) = self.mailbox.take_secrets() {
             self.io.events.push(Event::Secrets(secrets));
         }

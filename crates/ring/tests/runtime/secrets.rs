@@ -1,4 +1,4 @@
-//! Secrets set by another thread, and those read at a core's request.
+//! Secrets and maps set by another thread, and secrets read at a core's request.
 
 use super::support::{Recorder, ask, only_mailbox, ring_config, turns};
 use interface::{Action, Event};
@@ -6,7 +6,7 @@ use ring::Ring;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use wire::{LaneId, Secret, Secrets};
+use wire::{LaneId, Map, Secret, Secrets, ShardCounts, Term};
 
 const FIRST: Secrets = Secrets { current: Secret::new([1; 32]), earlier: None };
 const SECOND: Secrets = Secrets { current: Secret::new([2; 32]), earlier: Some(FIRST.current) };
@@ -58,4 +58,24 @@ fn without_a_file_the_answer_is_none() {
     let mut ring = Ring::new(config).unwrap();
     let event = ask(&mut ring, &mut Recorder::default(), Action::ReadSecrets);
     assert_eq!(event, Event::Secrets(None));
+}
+
+#[test]
+fn a_newer_map_reaches_a_lane_that_sleeps() {
+    let mut config = ring_config(LaneId(0));
+    let mailbox = only_mailbox();
+    let waker = mailbox.waker();
+    config.mailbox = Some(mailbox);
+    let mut ring = Ring::new(config).unwrap();
+    let map = |term| Map::single_server(1, ShardCounts { meta: 1, data: 1 }, Term(term));
+    // The second one replaces the first.
+    waker.set_map(&map(1));
+    waker.set_map(&map(2));
+    let mut recorder = Recorder::default();
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
+    assert_eq!(recorder.maps, [map(2)]);
+    let sender = std::thread::spawn(move || waker.set_map(&map(3)));
+    turns(&mut ring, &mut recorder, |recorder| recorder.events.len() > 1);
+    sender.join().unwrap();
+    assert_eq!(recorder.maps[1], map(3));
 }

@@ -702,3 +702,40 @@ fn a_connection_leads_to_the_address_that_the_core_names() {
     turns(&mut ring, &mut recorder, |recorder| recorder.events.len() == 2);
     assert_eq!(recorder.frames, [frame(2, b"")]);
 }
+
+/// A lane of a server, with its own listening socket, dials another server's: frames go both ways
+/// over one connection.
+#[test]
+fn a_lane_that_listens_dials_another_server() {
+    let listener = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let (mine, other) = (listener(), listener());
+    let address = other.local_addr().unwrap();
+    let (sender, _receiver) = channel();
+    let accepting = start(only_mailbox(), move |config| {
+        config.listener = Some(other.into());
+        echo(sender)
+    });
+    let mut config = ring_config(LaneId(0));
+    config.mailbox = Some(only_mailbox());
+    config.listener = Some(mine.into());
+    let mut ring = Ring::new(config).unwrap();
+    let mut recorder = Recorder::default();
+    let (ticket, to) = (Ticket(7), ServerAddress::At(address));
+    let connected =
+        ask(&mut ring, &mut recorder, NetAction::Connect { ticket, address: to }.into());
+    let Event::Net(NetEvent::Connected { ticket: Ticket(7), conn }) = connected else {
+        panic!("{connected:?}")
+    };
+    let sent = hello(b"peer");
+    ring.with(|turn| {
+        let frame = turn.arena.put(&sent);
+        turn.act(NetAction::Send { conn, frame, bulk: None });
+    });
+    turns(&mut ring, &mut recorder, |recorder| !recorder.frames.is_empty());
+    assert_eq!(recorder.frames, [sent]);
+    // It has no address of its own to begin with.
+    let initial = NetAction::Connect { ticket: Ticket(8), address: ServerAddress::Initial };
+    let failed = ask(&mut ring, &mut recorder, initial.into());
+    assert!(matches!(failed, Event::Net(NetEvent::ConnectFailed { ticket: Ticket(8), .. })));
+    accepting.stop();
+}

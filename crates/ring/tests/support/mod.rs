@@ -67,6 +67,7 @@ pub fn turns<B: Core + Debug>(
 pub struct Recorder {
     pub events: Vec<Event>,
     pub frames: Vec<Vec<u8>>,
+    pub maps: Vec<wire::Map>,
     /// Checksums, each with the number of bytes that it covers.
     pub sums: Vec<Vec<(u32, u32)>>,
 }
@@ -84,6 +85,9 @@ impl Core for Recorder {
         | Event::Net(NetEvent::HandedOver { hello: frame, .. }) = event
         {
             self.frames.push(turn.arena.get(frame).to_vec());
+        }
+        if let Event::Map(map) = event {
+            self.maps.push(wire::Map::decode_all(turn.arena.get(map)).unwrap());
         }
         if let Event::Object(ObjectEvent::Sums { result: Ok(sums), .. })
         | Event::Object(ObjectEvent::Written { result: Ok(sums), .. }) = event
