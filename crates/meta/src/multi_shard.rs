@@ -174,6 +174,13 @@ impl Shard {
         let change = Change::Txn(TxnChange::Prepared { txn, part: Bytes(prepared) });
         change.encode(&mut Writer::new(changes));
         self.state.apply(transno, &change)?;
+        // The coordinator may answer before the part is applied: also a new inode has to wait for
+        // that, because a request for it may overtake the decision.
+        for change in Changes::new(prepared) {
+            if let Change::Inode { row } = change? {
+                self.locks.take_inode(row.inode, txn);
+            }
+        }
         Ok(Effect { transno, ..Effect::unchanged(Status::Ok) })
     }
 
