@@ -12,10 +12,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use fastrand::Rng;
 use interface::{Errno, ProtocolPoint};
-pub(super) use model::Act;
-use model::Model;
+pub(super) use model::{Act, Model};
 use mount::Mount;
-pub(super) use mount::{encoded, made};
+pub(super) use mount::{encoded, is_plain, made};
 use wire::{FileKind, InodeNo, RenameHow, ShardCounts, Status};
 
 /// A store that spreads directories and replies only when changes are durable.

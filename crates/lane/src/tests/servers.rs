@@ -2,6 +2,7 @@
 
 mod cluster;
 mod connections;
+mod random;
 
 use super::across::{Act, encoded, made};
 use alloc::string::String;

@@ -27,7 +27,7 @@ const NAMES: [&str; 5] = ["n", "o", "p", "q", "r"];
 type Tree = BTreeMap<InodeNo, BTreeMap<&'static str, InodeNo>>;
 
 /// The model.
-pub(super) struct Model {
+pub(in crate::tests) struct Model {
     dirs: Tree,
     kinds: BTreeMap<InodeNo, FileKind>,
     /// All inode numbers ever seen.
@@ -35,14 +35,14 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new() -> Self {
+    pub(in crate::tests) fn new() -> Self {
         let dirs = BTreeMap::from([(InodeNo::ROOT, BTreeMap::new())]);
         let kinds = BTreeMap::from([(InodeNo::ROOT, FileKind::Directory)]);
         Self { dirs, kinds, known_inodes: alloc::vec![InodeNo::ROOT] }
     }
 
     /// Draws a random operation on known inodes.
-    pub(super) fn roll(&self, rng: &mut Rng) -> Act {
+    pub(in crate::tests) fn roll(&self, rng: &mut Rng) -> Act {
         let text = |rng: &mut Rng| NAMES[rng.usize(..NAMES.len())];
         let dir = |rng: &mut Rng| {
             let dirs: Vec<InodeNo> = self.dirs.keys().copied().collect();
@@ -105,7 +105,7 @@ impl Model {
     }
 
     /// The expected outcome.
-    pub(super) fn expected(&self, act: &Act) -> Status {
+    pub(in crate::tests) fn expected(&self, act: &Act) -> Status {
         self.judge(act).err().unwrap_or(Status::Ok)
     }
 
@@ -188,14 +188,14 @@ impl Model {
     }
 
     /// Where the operation has left a whiteout, if it has.
-    pub(super) fn whiteout(&self, act: &Act) -> Option<Act> {
+    pub(in crate::tests) fn whiteout(&self, act: &Act) -> Option<Act> {
         let Act::Rename((from, from_text), to, how) = *act else { return None };
         let moved = self.find(from, from_text) == Ok(None) && (from, from_text) != to;
         (how.leaves_whiteout() && moved).then_some(Act::Lookup(from, from_text))
     }
 
     /// A whiteout was found there.
-    pub(super) fn add_whiteout(&mut self, at: &Act, inode: Option<InodeNo>) {
+    pub(in crate::tests) fn add_whiteout(&mut self, at: &Act, inode: Option<InodeNo>) {
         let (Act::Lookup(dir, text), Some(inode)) = (*at, inode) else { panic!("no whiteout") };
         self.kinds.insert(inode, FileKind::CharDevice);
         self.known_inodes.push(inode);
@@ -203,7 +203,7 @@ impl Model {
     }
 
     /// Applies the operation.
-    pub(super) fn apply(&mut self, act: &Act, made: Option<InodeNo>) {
+    pub(in crate::tests) fn apply(&mut self, act: &Act, made: Option<InodeNo>) {
         let text = |act: &Act| match *act {
             Act::Mkdir(dir, text) | Act::Create(dir, text) | Act::Symlink(dir, text) => (dir, text),
             Act::Fifo(dir, text) | Act::Link(_, dir, text) => (dir, text),
@@ -248,7 +248,7 @@ impl Model {
     }
 
     /// Remembers an inode number.
-    pub(super) fn learn(&mut self, act: &Act, made: Option<InodeNo>) {
+    pub(in crate::tests) fn learn(&mut self, act: &Act, made: Option<InodeNo>) {
         let Some(inode) = made else { return };
         let kind = match act {
             Act::Mkdir(..) => FileKind::Directory,

@@ -279,7 +279,7 @@ pub(in crate::tests) fn made(act: &Act, body: &[u8]) -> Option<InodeNo> {
 }
 
 /// Answers that a user may get.
-pub(super) fn is_plain(status: Status) -> bool {
+pub(in crate::tests) fn is_plain(status: Status) -> bool {
     matches!(
         status,
         Status::Ok
