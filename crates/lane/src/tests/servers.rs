@@ -3,6 +3,7 @@
 mod cluster;
 mod connections;
 mod random;
+mod restated;
 
 use super::across::{Act, encoded, made};
 use alloc::string::String;
