@@ -199,8 +199,7 @@ impl Client {
             return;
         };
         let link_boot_id = link.boot_id;
-        let counts = welcome.map.shard_counts();
-        if self.servers.map().is_some_and(|map| map.shard_counts() != counts) {
+        if !self.servers.may_be_of_this(&welcome.map) {
             self.refuse(turn, Refused::OtherFileSystem);
             return;
         }

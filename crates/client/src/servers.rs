@@ -118,6 +118,11 @@ pub(crate) struct Servers {
     list: Vec<Server>,
     links: Vec<Link>,
     sessions: Vec<Session>,
+    /// By index of a metadata shard, of a data shard, and of a link: which session. A session keeps
+    /// its place when a map brings more shards.
+    meta_sessions: Vec<usize>,
+    data_sessions: Vec<usize>,
+    link_sessions: Vec<usize>,
     conn_epoch_last: u32,
     ticket_last: u64,
     /// Since when a wanted connection is missing.
@@ -132,6 +137,9 @@ impl Servers {
             list: vec![Server::new(None, ServerAddress::Initial)],
             links: vec![Link::new(INITIAL, LaneId(0))],
             sessions: Vec::new(),
+            meta_sessions: Vec::new(),
+            data_sessions: Vec::new(),
+            link_sessions: Vec::new(),
             conn_epoch_last: 0,
             ticket_last: 0,
             waiting_since: None,
@@ -231,13 +239,18 @@ impl Servers {
         self.list.get_mut(server_index).is_some_and(|server| server.welcomed(welcome))
     }
 
-    /// Whether a map is to replace the present one: never one of a lower epoch, or in which a shard
-    /// has a lower term.
+    /// Whether a map is to replace the present one: never one of a lower epoch, one that does not
+    /// have all that there was, or one in which a shard has a lower term.
     pub(crate) fn wants(&self, map: &Map) -> bool {
         let Some(known) = &self.map else { return true };
         let no_term_falls =
             || self.shards().all(|(shard, _)| map.place(shard).term >= known.place(shard).term);
-        map.is_newer_than(known) && no_term_falls()
+        map.is_newer_than(known) && map.extends(known) && no_term_falls()
+    }
+
+    /// Whether a map may be of this file system: it came before the known one, or comes after it.
+    pub(crate) fn may_be_of_this(&self, map: &Map) -> bool {
+        self.map.as_ref().is_none_or(|known| map.extends(known) || known.extends(map))
     }
 
     /// The map's epoch for a request.
@@ -256,11 +269,8 @@ impl Servers {
     /// no more: what was sent to them goes elsewhere now. `random` makes the first xids of new
     /// sessions.
     pub(crate) fn set_map(&mut self, map: Map, random: impl FnMut() -> u64) -> Changed {
-        let all = |servers: &Self| -> Vec<_> {
-            let shards = servers.shards();
-            shards.map(|(shard, _)| (shard, servers.link_of_shard(shard))).collect()
-        };
-        let before = all(self);
+        let shards = self.shards().map(|(shard, _)| shard);
+        let before: Vec<_> = shards.map(|shard| (shard, self.link_of_shard(shard))).collect();
         let old = self.map.replace(map.clone());
         for row in map.servers() {
             let server_index = self.server_to(row.id, row.address);
@@ -271,8 +281,8 @@ impl Servers {
         self.add_sessions(random);
         self.links.iter_mut().for_each(|link| link.data_shards_used = false);
         let mut changed = Changed::default();
-        for ((shard, before), (_, after)) in before.into_iter().zip(all(self)) {
-            let (Some(before), Some(after)) = (before, after) else { continue };
+        for (shard, before) in before {
+            let (Some(before), Some(after)) = (before, self.link_of_shard(shard)) else { continue };
             if before != after {
                 changed.left.push(before);
             }
@@ -314,9 +324,16 @@ impl Servers {
 
     /// Makes the sessions that the map and the links need.
     fn add_sessions(&mut self, mut random: impl FnMut() -> u64) {
-        while self.sessions.len() < self.shard_count() + self.links.len() {
-            // Random, and far from the largest number.
-            self.sessions.push(Session::new((random() >> 2) | (1 << 61)));
+        let counts = self.map.as_ref().map(Map::shard_counts);
+        let (metas, datas) = counts.map_or((0, 0), |counts| (counts.meta, counts.data));
+        let wanted = [usize::from(metas), usize::from(datas), self.links.len()];
+        let known = [&mut self.meta_sessions, &mut self.data_sessions, &mut self.link_sessions];
+        for (indices, count) in known.into_iter().zip(wanted) {
+            while indices.len() < count {
+                indices.push(self.sessions.len());
+                // Random, and far from the largest number.
+                self.sessions.push(Session::new((random() >> 2) | (1 << 61)));
+            }
         }
     }
 
@@ -410,30 +427,28 @@ impl Servers {
     }
 
     fn to_lane(&self, link_index: usize) -> Destination {
-        let session_index = self.shard_count() + link_index;
+        let session_index = self.lane_session_index(link_index);
         Destination { shard: ShardId(0), session_index, link_index }
     }
 
     /// The session of a shard of the map.
     pub(crate) fn session_index(&self, shard: ShardId) -> Option<usize> {
-        let map = self.map.as_ref().filter(|map| map.has(shard))?;
-        let (index, meta) = (usize::from(shard.index()), usize::from(map.shard_counts().meta));
-        Some(if shard.is_data() { meta + index } else { index })
+        let indices = if shard.is_data() { &self.data_sessions } else { &self.meta_sessions };
+        indices.get(usize::from(shard.index())).copied()
     }
 
     /// The session for requests to a link's lane itself.
     pub(crate) fn lane_session_index(&self, link_index: usize) -> usize {
-        self.shard_count() + link_index
-    }
-
-    fn shard_count(&self) -> usize {
-        let counts = self.map.as_ref().map(Map::shard_counts);
-        counts.map_or(0, |counts| usize::from(counts.meta) + usize::from(counts.data))
+        self.link_sessions.get(link_index).copied().unwrap_or(usize::MAX)
     }
 
     /// All shards with the indices of their sessions.
     pub(crate) fn shards(&self) -> impl Iterator<Item = (ShardId, usize)> + use<> {
-        self.map.as_ref().map(Map::shard_counts).into_iter().flat_map(ShardCounts::shards).zip(0..)
+        let counts = self.map.as_ref().map(Map::shard_counts);
+        let shards = counts.into_iter().flat_map(ShardCounts::shards);
+        let all: Vec<_> =
+            shards.filter_map(|shard| Some((shard, self.session_index(shard)?))).collect();
+        all.into_iter()
     }
 
     /// The shards of a link's lane with the indices of their sessions.

@@ -19,21 +19,25 @@ impl Lane {
             return self.log(turn, LogLevel::Alarm, line);
         }
         self.config.map = map.clone();
+        if map.generation() > 0 {
+            self.metas.iter_mut().for_each(|shard| shard.use_generation(map.generation()));
+        }
         self.data.set_map(map);
         self.renew_links(turn);
         self.tell_map(turn);
     }
 
-    /// Whether this server has the same lanes and shards, in the same terms.
+    /// Whether this server has the same lanes and shards, in the same terms, and files lie where they
+    /// did.
     fn keeps_own(&self, map: &Map) -> bool {
         let (known, me) = (&self.config.map, self.config.server);
-        let counts = known.shard_counts();
         let same_lanes = map.lane_count(me) == known.lane_count(me);
         let same_place = |shard| {
-            let (was, is) = (known.place(shard), map.place(shard));
-            if was.server == me || is.server == me { was == is } else { true }
+            let was = known.has(shard).then(|| known.place(shard));
+            let was = was.filter(|was| was.server == me);
+            was == Some(map.place(shard)).filter(|is| is.server == me)
         };
-        counts == map.shard_counts() && same_lanes && counts.shards().all(same_place)
+        map.extends(known) && same_lanes && map.shard_counts().shards().all(same_place)
     }
 
     /// Tells all clients, so that those without a request also find a server that has restarted.

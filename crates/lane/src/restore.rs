@@ -326,6 +326,9 @@ impl Restore {
             .collect();
         let place = |shard: ShardId| usize::from(map.lane(shard).0);
         let mut metas = self.metas;
+        if map.generation() > 0 {
+            metas.iter_mut().for_each(|shard| shard.use_generation(map.generation()));
+        }
         metas.iter_mut().for_each(|shard| shard.start_term(map.place(shard.id()).term));
         let (resolved, kept, decided) = self.in_doubt.resolve(&mut metas, is_own);
         kept.into_iter().for_each(|kept| lanes[place(kept.shard)].parts.push(kept));

@@ -223,6 +223,12 @@ impl Shard {
         self.file_locks.start_term(term);
     }
 
+    /// New inodes are of this generation of the file system's shards from now on. Before a term begins,
+    /// or within one. A shard that has no number left in it makes no inode any more.
+    pub fn use_generation(&mut self, generation: u8) {
+        self.state.use_generation(generation);
+    }
+
     /// Ends the grace period for reopening handles: from now on an unknown handle does not exist.
     /// Destroy [`Shard::orphans`] now.
     pub const fn end_grace(&mut self) {

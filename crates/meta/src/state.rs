@@ -25,6 +25,9 @@ pub(crate) struct State {
     /// Inodes without a name.
     pub(crate) orphans: BTreeSet<InodeNo>,
     next_count: u64,
+    /// The first epoch of counts and the last count of the generation in use.
+    generation_epoch: u64,
+    count_max: u64,
     pub(crate) transno_last: Transno,
     /// State for export containment.
     pub(crate) export_tracking: ExportTracking,
@@ -47,6 +50,8 @@ impl State {
             inodes: Inodes::new(key),
             orphans: BTreeSet::new(),
             next_count: 1,
+            generation_epoch: 0,
+            count_max: Self::COUNT_MAX,
             transno_last: Transno(0),
             export_tracking: ExportTracking::default(),
             residency: None,
@@ -109,8 +114,17 @@ impl State {
 
     /// The number of the next new inode, while there are any left.
     pub(crate) fn next_inode(&self) -> Option<InodeNo> {
-        let left = self.next_count <= Self::COUNT_MAX;
+        let left = self.next_count <= self.count_max;
         left.then(|| InodeNo::new(self.shard.index(), self.next_count))
+    }
+
+    /// New inodes are of this generation, while the shard has counts of it left. They begin where a term of this generation does, so that a term without a trace used others.
+    pub(crate) fn use_generation(&mut self, generation: u8) {
+        let counts = InodeNo::counts_of(generation);
+        self.generation_epoch = counts.start() >> Self::COUNT_EPOCH_SHIFT;
+        let term_epoch = self.generation_epoch + self.transno_last.upper().saturating_mul(2);
+        self.next_count = self.next_count.max(term_epoch << Self::COUNT_EPOCH_SHIFT);
+        self.count_max = *counts.end();
     }
 
     /// Reserves the next inode's number: it is never assigned again, in this boot or later.
@@ -135,7 +149,7 @@ impl State {
         let epoch = self.transno_last.upper();
         let behind_last =
             (self.next_count >> Self::COUNT_EPOCH_SHIFT) + (epoch - epoch_last).saturating_mul(2);
-        let count_epoch = behind_last.max(epoch.saturating_mul(2));
+        let count_epoch = behind_last.max(self.generation_epoch + epoch.saturating_mul(2));
         self.next_count = count_epoch << Self::COUNT_EPOCH_SHIFT;
     }
 

@@ -52,7 +52,7 @@ const _: () = assert!(
 /// Most bytes of a body before the client has proven the secret.
 pub const HANDSHAKE_BODY_BYTES_MAX: u32 = 1024;
 /// Most bytes of a Welcome, which a proven server sends: it has the map.
-pub const WELCOME_BODY_BYTES_MAX: u32 = 17 * 1024;
+pub const WELCOME_BODY_BYTES_MAX: u32 = 21 * 1024;
 const _: () =
     assert!(Map::BYTES_MAX + 64 <= WELCOME_BODY_BYTES_MAX as usize, "a Welcome has any map");
 const MAGIC: [u8; 4] = *b"LNFS";

@@ -1,6 +1,7 @@
 //! Identifiers. Each is its own type, so that two of them cannot be confused.
 
 use core::fmt;
+use core::ops::RangeInclusive;
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -108,6 +109,8 @@ impl InodeNo {
     /// The root directory of every file system; FUSE fixes the same number.
     pub const ROOT: Self = Self(1);
     const SHARD_SHIFT: u32 = 48;
+    /// The upper 8 bits of a count are the generation.
+    const GENERATION_SHIFT: u32 = 40;
 
     /// The `count`-th inode (1 ..= 2^48 − 1) of metadata shard `index`.
     #[must_use]
@@ -121,6 +124,20 @@ impl InodeNo {
     #[must_use]
     pub fn shard(self) -> ShardId {
         ShardId::meta(u16::try_from(self.0 >> Self::SHARD_SHIFT).unwrap_or(u16::MAX))
+    }
+
+    /// The generation of the file system's shards that it was made in: it says over which data shards
+    /// its contents are spread ([`crate::Map::data_shard`]).
+    #[must_use]
+    pub fn generation(self) -> u8 {
+        u8::try_from(self.count() >> Self::GENERATION_SHIFT).unwrap_or(u8::MAX)
+    }
+
+    /// The counts of a generation, without 0.
+    #[must_use]
+    pub fn counts_of(generation: u8) -> RangeInclusive<u64> {
+        let first = u64::from(generation) << Self::GENERATION_SHIFT;
+        first.max(1)..=first + ((1 << Self::GENERATION_SHIFT) - 1)
     }
 
     /// The count within its shard.

@@ -20,6 +20,7 @@ mod export;
 mod file_lock;
 mod find;
 mod frame;
+mod generation;
 mod handshake;
 mod id;
 mod inspect;
@@ -38,6 +39,7 @@ mod ranges;
 mod reply_body;
 mod rules;
 mod secrets;
+mod shard_counts;
 mod stats;
 mod status;
 pub mod traces;
@@ -58,6 +60,7 @@ pub use frame::{
     BODY_BYTES_MAX, FrameKind, HANDSHAKE_BODY_BYTES_MAX, HEADER_BYTES, Header, Lengths, Reply,
     Request, WELCOME_BODY_BYTES_MAX, reply_flag, request_flag,
 };
+pub use generation::{Generation, ShardRange, ShardSet};
 pub use handshake::{
     Challenge, Hello, LABEL_BYTES_MAX, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN,
     Welcome, welcome_flag,
@@ -70,7 +73,7 @@ pub use inspect::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection};
 pub use layout::{Layout, StripePart};
 pub use lease::{LeaseGrant, LeaseKey, Recall, RecallAck, lease_flag};
 pub use list::{FILE_BYTES_MAX, ListRead, PIECE_COUNT_MAX, Piece, Pieces, ReadList, WriteList};
-pub use map::{Map, Place, ServerAddress, ServerRow, ShardCounts, ShardRun};
+pub use map::{Map, Place, ServerAddress, ServerRow, ShardRun};
 pub use message::*;
 pub use name::{
     Caller, Groups, NAME_BYTES_MAX, Name, SYMLINK_BYTES_MAX, XATTR_NAME_BYTES_MAX,
@@ -88,5 +91,6 @@ pub use ranges::Ranges;
 pub use reply_body::ReplyParts;
 pub use rules::{Rule, Rules};
 pub use secrets::Secrets;
+pub use shard_counts::ShardCounts;
 pub use stats::{LeaseCounts, ObjectCounts, PeerCounts, RecoveryCounts, ReplyGatingCounts, Stats};
 pub use status::Status;

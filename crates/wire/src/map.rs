@@ -4,65 +4,20 @@
 //! [`Map::new`] checks that, and so does decoding. With one server a look-up is one division.
 //!
 //! ```text
-//! 8 epoch | 2 meta_shard_count | 2 data_shard_count
+//! 8 epoch | 2 meta_shard_count | 2 data_shard_count; its bit 15: generations follow the runs
 //! 2 server_count | server_count times: 2 id | 2 lane_count | address
 //! 2 run_count | run_count times: 2 first | 2 shard_count | 2 server | 4 term
 //! address: 1 kind (0 initial, 4 IPv4, 6 IPv6) | 4 or 16 address | 2 port
+//! generations: see `generation.rs`
 //! ```
 
 use crate::codec::{DecodeError, Reader, Wire, Writer};
+use crate::generation::{Generation, Generations};
+use crate::shard_counts::ShardCounts;
 use crate::{InodeNo, LaneId, Layout, MapEpoch, Op, ProtocolError, Route, ServerId, ShardId, Term};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
-
-/// The numbers of shards, which the format fixes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ShardCounts {
-    /// Metadata shards, 1 ..= [`ShardCounts::MAX`].
-    pub meta: u16,
-    /// Data shards, 1 ..= [`ShardCounts::MAX`].
-    pub data: u16,
-}
-
-impl ShardCounts {
-    /// Most shards of a kind.
-    pub const MAX: u16 = 0x7fff;
-
-    /// Whether there is such a shard.
-    #[must_use]
-    pub const fn has(self, shard: ShardId) -> bool {
-        let count = if shard.is_data() { self.data } else { self.meta };
-        shard.index() < count
-    }
-
-    /// Every shard, metadata first.
-    pub fn shards(self) -> impl Iterator<Item = ShardId> {
-        (0..self.meta).map(ShardId::meta).chain((0..self.data).map(ShardId::data))
-    }
-
-    /// The data shard that holds stripe `stripe_index` of an inode (finalizer of MurmurHash3 over
-    /// both numbers, so that adjacent numbers spread).
-    #[must_use]
-    pub fn data_shard(self, inode: InodeNo, stripe_index: u32) -> ShardId {
-        let mut mix = inode.0 ^ u64::from(stripe_index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        mix = (mix ^ (mix >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-        mix = (mix ^ (mix >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
-        mix ^= mix >> 33;
-        let index = mix % u64::from(self.data);
-        ShardId::data(u16::try_from(index).unwrap_or(0))
-    }
-
-    /// The data shard of a stripe of a file with this layout.
-    #[must_use]
-    pub fn stripe_shard(self, inode: InodeNo, layout: Layout, stripe_index: u32) -> ShardId {
-        self.data_shard(inode, stripe_index % u32::from(layout.stripe_count.max(1)))
-    }
-
-    const fn is_valid(self) -> bool {
-        self.meta > 0 && self.data > 0 && self.meta <= Self::MAX && self.data <= Self::MAX
-    }
-}
 
 /// Where a server listens.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -198,6 +153,8 @@ pub struct Map {
     servers: Arc<[ServerRow]>,
     /// By their first shard; metadata shards are before data shards.
     runs: Arc<[ShardRun]>,
+    /// `None`: all shards take new directories and files, and always did.
+    generations: Option<Generations>,
     /// If a single server has all shards in one term: what answers each look-up.
     single: Option<Single>,
 }
@@ -220,7 +177,10 @@ impl Map {
         + 4
         + 4
         + (ServerRow::BYTES_MIN + 18) * Self::SERVER_COUNT_MAX as usize
-        + ShardRun::BYTES * Self::RUN_COUNT_MAX as usize;
+        + ShardRun::BYTES * Self::RUN_COUNT_MAX as usize
+        + Generations::BYTES_MAX;
+    /// In the encoded number of data shards.
+    const HAS_GENERATIONS: u16 = 1 << 15;
 
     /// A map; `None` unless it is complete: servers by rising id, runs that have each shard once,
     /// in order, of servers with a row.
@@ -242,7 +202,15 @@ impl Map {
             return None;
         }
         let single = single(&servers, &runs);
-        Some(Self { epoch, shards, servers, runs, single })
+        Some(Self { epoch, shards, servers, runs, generations: None, single })
+    }
+
+    /// This map, whose shards take new directories and files as `generations` say, the last of them
+    /// now. `None` for generations of shards that the map does not have.
+    #[must_use]
+    pub fn with_generations(self, generations: Arc<[Generation]>) -> Option<Self> {
+        let generations = Generations::new(generations, self.shards)?;
+        Some(Self { generations: generations.unless_trivial(self.shards), ..self })
     }
 
     /// The map of a file system with one server, whose start began `term`. It is as new as that.
@@ -351,10 +319,44 @@ impl Map {
         self.shards.has(shard)
     }
 
-    /// See [`ShardCounts::data_shard`].
+    /// The generation of new inodes.
+    #[must_use]
+    pub fn generation(&self) -> u8 {
+        self.generations.as_ref().map_or(0, Generations::last_no)
+    }
+
+    /// How many metadata shards take new directories, 1 or more.
+    #[must_use]
+    pub fn directory_shard_count(&self) -> u16 {
+        self.generations.as_ref().map_or(self.shards.meta, Generations::directory_shard_count)
+    }
+
+    /// One of the metadata shards that take new directories: that of `number`, which may be any.
+    #[must_use]
+    pub fn directory_shard(&self, number: u64) -> ShardId {
+        let index = number % u64::from(self.directory_shard_count());
+        let index = u16::try_from(index).unwrap_or(0);
+        match &self.generations {
+            None => ShardId::meta(index),
+            Some(generations) => generations.directory_shard(index),
+        }
+    }
+
+    /// The data shard that holds stripe `stripe_index` of an inode. A map that does not have the
+    /// inode's generation is stale: it gives the shard of its last one, where a request is refused
+    /// by its epoch.
     #[must_use]
     pub fn data_shard(&self, inode: InodeNo, stripe_index: u32) -> ShardId {
-        self.shards.data_shard(inode, stripe_index)
+        match &self.generations {
+            None => self.shards.data_shard(inode, stripe_index),
+            Some(generations) => generations.data_shard(inode, stripe_index),
+        }
+    }
+
+    /// The data shard of a stripe of a file with this layout.
+    #[must_use]
+    pub fn stripe_shard(&self, inode: InodeNo, layout: Layout, stripe_index: u32) -> ShardId {
+        self.data_shard(inode, stripe_index % u32::from(layout.stripe_count.max(1)))
     }
 
     /// The shard that executes an op on bytes of `inode` from an offset on; `None` for ops without
@@ -372,19 +374,32 @@ impl Map {
             Route::Meta => Some(inode.shard()),
             Route::Data => Some(layout.map_or_else(
                 || self.data_shard(inode, 0),
-                |layout| self.shards.stripe_shard(inode, layout, layout.stripe(file_offset)),
+                |layout| self.stripe_shard(inode, layout, layout.stripe(file_offset)),
             )),
         }
     }
 
-    /// Whether every shard is on the same lane of the same server as in `other`. Terms and the
+    /// Whether every inode and shard is on the same lane of the same server as in `other`. Terms and the
     /// epoch may differ.
     #[must_use]
     pub fn places_all_as(&self, other: &Self) -> bool {
         let same = |one: &ShardRun, two: &ShardRun| ShardRun { term: two.term, ..*one } == *two;
         self.servers == other.servers
+            && self.generations == other.generations
             && self.runs.len() == other.runs.len()
             && self.runs.iter().zip(other.runs.iter()).all(|(one, two)| same(one, two))
+    }
+
+    /// Whether this is a map of the same file system as the earlier one: it has all its shards, and
+    /// what lies at them lies there still.
+    #[must_use]
+    pub fn extends(&self, earlier: &Self) -> bool {
+        let (counts, before) = (self.shards, earlier.shards);
+        let has_all = counts.meta >= before.meta && counts.data >= before.data;
+        let generations = |map: &Self| {
+            map.generations.clone().unwrap_or_else(|| Generations::trivial(map.shards))
+        };
+        has_all && generations(self).continue_those(&generations(earlier))
     }
 
     /// Whether this map replaces `other`.
@@ -454,16 +469,25 @@ impl Wire<'_> for Map {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.epoch);
         to.write(&self.shards.meta);
-        to.write(&self.shards.data);
+        let has_generations = self.generations.as_ref().map_or(0, |_| Self::HAS_GENERATIONS);
+        to.write(&(self.shards.data | has_generations));
         encode_rows(to, &self.servers);
         encode_rows(to, &self.runs);
+        self.generations.iter().for_each(|generations| generations.encode(to));
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let malformed = DecodeError::ProtocolError(ProtocolError::Malformed);
         let epoch = from.read()?;
-        let shards = ShardCounts { meta: from.read()?, data: from.read()? };
+        let (meta, data_and_flag): (u16, u16) = (from.read()?, from.read()?);
+        let shards = ShardCounts { meta, data: data_and_flag & !Self::HAS_GENERATIONS };
         let servers = decode_rows(from, Self::SERVER_COUNT_MAX, ServerRow::BYTES_MIN)?;
         let runs = decode_rows(from, Self::RUN_COUNT_MAX, ShardRun::BYTES)?;
-        Self::new(epoch, shards, servers, runs)
-            .ok_or(DecodeError::ProtocolError(ProtocolError::Malformed))
+        let map = Self::new(epoch, shards, servers, runs).ok_or(malformed)?;
+        if data_and_flag & Self::HAS_GENERATIONS == 0 {
+            return Ok(map);
+        }
+        let generations = Generations::decode(from, shards)?.unless_trivial(shards);
+        let generations = Some(generations.ok_or(malformed)?);
+        Ok(Self { generations, ..map })
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use wire::*;
 
 const SHARDS: ShardCounts = ShardCounts { meta: 5, data: 4 };
@@ -190,6 +191,114 @@ fn counts_that_the_body_cannot_hold_are_malformed_before_rows_are_read() {
     }
 }
 
+fn set(ranges: &[(u16, u16)]) -> ShardSet {
+    let range = |&(first, shard_count): &(u16, u16)| ShardRange { first, shard_count };
+    ShardSet::new(ranges.iter().map(range)).unwrap()
+}
+
+/// Two servers; the second one brought two shards of each kind, then the first one was drained.
+fn grown() -> Map {
+    let (meta, data) = (ShardId::meta, ShardId::data);
+    let servers = [row(1, 2, address("10.0.0.1:7000")), row(2, 1, address("10.0.0.2:7000"))];
+    let runs = [
+        run(meta(0), 3, 1, 7),
+        run(meta(3), 2, 2, 1),
+        run(data(0), 2, 1, 7),
+        run(data(2), 2, 2, 1),
+    ];
+    let generations = [
+        Generation { metas: set(&[(0, 3)]), datas: set(&[(0, 2)]) },
+        Generation { metas: set(&[(0, 3), (3, 2)]), datas: set(&[(0, 2), (2, 2)]) },
+        Generation { metas: set(&[(3, 2)]), datas: set(&[(2, 2)]) },
+    ];
+    let map = Map::new(MapEpoch(9), SHARDS, Arc::new(servers), Arc::new(runs)).unwrap();
+    map.with_generations(Arc::new(generations)).unwrap()
+}
+
+#[test]
+fn a_map_with_generations_has_these_bytes() {
+    let bytes = [
+        &[9, 0, 0, 0, 0, 0, 0, 0, 5, 0, 4, 0x80, 2, 0][..],
+        &[1, 0, 2, 0, 4, 10, 0, 0, 1, 0x58, 0x1b],
+        &[2, 0, 1, 0, 4, 10, 0, 0, 2, 0x58, 0x1b],
+        &[4, 0],
+        &[0, 0, 3, 0, 1, 0, 7, 0, 0, 0],
+        &[3, 0, 2, 0, 2, 0, 1, 0, 0, 0],
+        &[0, 0x80, 2, 0, 1, 0, 7, 0, 0, 0],
+        &[2, 0x80, 2, 0, 2, 0, 1, 0, 0, 0],
+        &[3],
+        &[1, 0, 0, 3, 0, 1, 0, 0, 2, 0],
+        &[1, 0, 0, 5, 0, 1, 0, 0, 4, 0],
+        &[1, 3, 0, 2, 0, 1, 2, 0, 2, 0],
+    ]
+    .concat();
+    assert_eq!(grown().to_bytes(), bytes);
+    assert_eq!(Map::decode_all(&bytes), Ok(grown()));
+}
+
+#[test]
+fn files_stay_where_they_were_when_shards_are_added() {
+    let map = grown();
+    let first = ShardCounts { meta: 3, data: 2 };
+    let of = |generation: u8, low| {
+        let count = *InodeNo::counts_of(generation).start() + low;
+        let inode = InodeNo::new(0, count);
+        assert_eq!(inode.generation(), generation);
+        inode
+    };
+    let indices = |generation| -> std::collections::BTreeSet<u16> {
+        (0..200).map(|low| map.data_shard(of(generation, low), 0).index()).collect()
+    };
+    for low in 0..200 {
+        assert_eq!(map.data_shard(of(0, low), 0), first.data_shard(of(0, low), 0));
+    }
+    assert_eq!(indices(0), [0, 1].into());
+    assert_eq!(indices(1), [0, 1, 2, 3].into());
+    assert_eq!(indices(2), [2, 3].into());
+    assert_eq!(map.generation(), 2);
+    let directories: Vec<u16> = (0..4).map(|number| map.directory_shard(number).index()).collect();
+    assert_eq!(directories, [3, 4, 3, 4]);
+    assert_eq!(map.directory_shard_count(), 2);
+}
+
+#[test]
+fn a_map_extends_those_that_were_before_it() {
+    let shards = ShardCounts { meta: 3, data: 2 };
+    let (before, other) =
+        (Map::single_server(2, shards, Term(7)), Map::single_server(2, SHARDS, Term(7)));
+    assert!(grown().extends(&before), "shards were added");
+    assert!(before.extends(&before));
+    assert!(!before.extends(&grown()));
+    assert!(!grown().extends(&other), "files would lie elsewhere");
+}
+
+#[test]
+fn generations_of_other_shards_are_refused() {
+    let without = || Map::new(MapEpoch(9), SHARDS, grown().servers().into(), grown().runs().into());
+    let with = |metas: &[(u16, u16)], datas: &[(u16, u16)]| {
+        let one = Generation { metas: set(metas), datas: set(datas) };
+        without().unwrap().with_generations(Arc::new([one]))
+    };
+    assert!(with(&[(0, 5)], &[(0, 4)]).is_some());
+    assert_eq!(with(&[(0, 5)], &[(0, 4)]), without(), "there is one encoding of all shards");
+    assert_eq!(with(&[(0, 6)], &[(0, 4)]), None);
+    assert_eq!(with(&[(0, 5)], &[(3, 2)]), None);
+    assert_eq!(without().unwrap().with_generations(Arc::new([])), None);
+    let range = |first, shard_count| ShardRange { first, shard_count };
+    assert_eq!(ShardSet::new([]), None);
+    assert_eq!(ShardSet::new([range(0, 0)]), None);
+    assert_eq!(ShardSet::new([range(0, 2), range(1, 2)]), None);
+    assert_eq!(ShardSet::new([range(1, u16::MAX)]), None);
+    // Ranges that touch, of no shard, or without the flag.
+    let bytes = grown().to_bytes();
+    let behind_runs = bytes.len() - 31;
+    for (at, value) in [(behind_runs, 0), (behind_runs + 4, 0), (behind_runs + 1, 2), (11, 0)] {
+        let mut bytes = bytes.clone();
+        bytes[at] = value;
+        assert!(Map::decode_all(&bytes).is_err(), "{at}");
+    }
+}
+
 #[test]
 fn the_largest_map_fits_into_a_welcome() {
     let shards = ShardCounts { meta: 512, data: 512 };
@@ -198,7 +307,11 @@ fn the_largest_map_fits_into_a_welcome() {
     let one = |shard: ShardId| run(shard, 1, 1 + shard.index() % 256, 1);
     let runs: Vec<ShardRun> = shards.shards().map(one).collect();
     let map = Map::new(MapEpoch(1), shards, servers.into(), runs.into()).unwrap();
-    assert_eq!(map.to_bytes().len(), Map::BYTES_MAX);
+    let all = |shard_count| (0..shard_count).map(|index| (2 * index, 1)).collect::<Vec<_>>();
+    let one = Generation { metas: set(&[(0, 512)]), datas: set(&all(3)) };
+    let generations: Vec<Generation> = (0..255).map(|_| one.clone()).collect();
+    let map = map.with_generations(generations.into()).unwrap();
+    assert!(map.to_bytes().len() <= Map::BYTES_MAX);
 }
 
 /// A random complete map.
@@ -226,7 +339,15 @@ fn random_map(rng: &mut fastrand::Rng) -> Map {
             at += shard_count;
         }
     }
-    Map::new(MapEpoch(rng.u64(1..)), shards, servers.into(), runs.into()).unwrap()
+    let map = Map::new(MapEpoch(rng.u64(1..)), shards, servers.into(), runs.into()).unwrap();
+    let some = |rng: &mut fastrand::Rng, shard_count| {
+        let first = rng.u16(..shard_count);
+        set(&[(first, rng.u16(1..=shard_count - first))])
+    };
+    let generations: Vec<Generation> = (0..rng.usize(..4))
+        .map(|_| Generation { metas: some(rng, shards.meta), datas: some(rng, shards.data) })
+        .collect();
+    if generations.is_empty() { map } else { map.with_generations(generations.into()).unwrap() }
 }
 
 #[test]

@@ -7,8 +7,8 @@ use crate::{Answer, Call};
 use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{
-    Entry, Getattr, InodeNo, Map, MapEpoch, Op, ServerAddress, ServerId, ServerRow, ShardCounts,
-    ShardId, ShardRun, Term, Wire, request_flag,
+    Entry, Generation, Getattr, InodeNo, Map, MapEpoch, Op, ServerAddress, ServerId, ServerRow,
+    ShardCounts, ShardId, ShardRange, ShardRun, ShardSet, Term, Wire, request_flag,
 };
 
 /// A file of metadata shard 5, which the second server has.
@@ -91,6 +91,67 @@ fn a_call_goes_to_the_server_that_has_the_shard() {
     }
     let at = ServerAddress::At(second_address());
     assert_eq!(harness.addresses, [ServerAddress::Initial, at]);
+}
+
+/// [`two_servers`] and one more shard of each kind, at the second server, which new files take.
+fn grown(epoch: u64, terms: (u32, u32)) -> Map {
+    let before = two_servers(epoch, terms);
+    let run = |first| ShardRun { first, shard_count: 1, server: SECOND, term: Term(1) };
+    let mut runs = before.runs().to_vec();
+    runs.insert(2, run(ShardId::meta(8)));
+    runs.push(run(ShardId::data(8)));
+    let shards = ShardCounts { meta: 9, data: 9 };
+    let set = |first, shard_count| ShardSet::new([ShardRange { first, shard_count }]).unwrap();
+    let generations = [
+        Generation { metas: set(0, 8), datas: set(0, 8) },
+        Generation { metas: set(8, 1), datas: set(8, 1) },
+    ];
+    let map = Map::new(MapEpoch(epoch), shards, before.servers().into(), runs.into()).unwrap();
+    map.with_generations(generations.into()).unwrap()
+}
+
+#[test]
+fn a_map_with_more_shards_leaves_the_sessions_of_the_others_alone() {
+    let mut harness = Harness::with_two_servers();
+    let conn = changed(&mut harness, FILE, 5);
+    harness.call(2, getattr(FILE));
+    let before = harness.take();
+    harness.answer(&before, &entry(FILE));
+    assert!(harness.outcome().is_ok());
+    let newer = grown(2, (1, 1));
+    harness.shape.map = newer.clone();
+    harness.call(3, getattr(FILE));
+    let refused = harness.take();
+    harness.refuse_map(&refused, &newer);
+    let again = harness.take();
+    assert_eq!((again.conn, again.head.xid), (conn, refused.head.xid), "the session went on");
+    assert_eq!(again.head.map_epoch, MapEpoch(2));
+    harness.answer(&again, &entry(FILE));
+    assert!(harness.outcome().is_ok());
+    // What is new is where the new shards are.
+    let inode = InodeNo::new(8, *InodeNo::counts_of(1).start());
+    harness.call(4, getattr(inode));
+    let request = harness.take();
+    assert_eq!((harness.server_of(request.conn), request.head.shard), (SECOND, ShardId::meta(8)));
+    harness.answer(&request, &entry(inode));
+    assert!(harness.outcome().is_ok());
+    assert_eq!(newer.data_shard(inode, 0), ShardId::data(8));
+    assert!(harness.client.replay_bytes() > 0, "the change may still be lost");
+    assert_eq!(harness.client.take_reports(), []);
+}
+
+#[test]
+fn a_map_in_which_files_would_lie_elsewhere_is_not_taken() {
+    let mut harness = Harness::with_two_servers();
+    let (servers, runs) = (two_servers(2, (1, 1)), grown(2, (1, 1)));
+    let shards = runs.shard_counts();
+    let other = Map::new(MapEpoch(2), shards, servers.servers().into(), runs.runs().into());
+    harness.call(1, getattr(FILE));
+    let refused = harness.take();
+    harness.refuse_map(&refused, &other.unwrap());
+    assert!(harness.requests.is_empty(), "it is sent again later");
+    harness.call(2, getattr(OTHER));
+    assert_eq!(harness.take().head.map_epoch, MapEpoch(1));
 }
 
 #[test]

@@ -10,7 +10,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use cluster::{Client, Cluster, server_of};
 use interface::ProtocolPoint;
-use wire::{FileKind, InodeNo, Op, Readdir, RenameHow, ShardId, Status, Wire as _};
+use wire::{
+    FileKind, Generation, InodeNo, Map, MapEpoch, Op, Readdir, RenameHow, ServerId, ShardId,
+    ShardRange, ShardSet, Status, Wire as _,
+};
 
 const POINTS: [ProtocolPoint; 6] = [
     ProtocolPoint::TxnBegun,
@@ -220,4 +223,30 @@ fn a_link_removed_from_another_server_counts_once_wherever_one_dies() {
         },
         &[1, 1],
     );
+}
+
+#[test]
+fn what_is_new_goes_to_the_servers_of_the_last_generation() {
+    let mut cluster = Cluster::new(3, &[1, 2]);
+    let mut client = joined(&mut cluster, 1);
+    let before = done(&mut cluster, &mut client, Act::Create(InodeNo::ROOT, "before")).unwrap();
+    let map = cluster.newest_map();
+    let half = map.shard_counts().meta / 2;
+    let set = |first, shard_count| ShardSet::new([ShardRange { first, shard_count }]).unwrap();
+    let all = Generation { metas: set(0, 2 * half), datas: set(0, 2 * half) };
+    let second = Generation { metas: set(half, half), datas: set(half, half) };
+    let (epoch, counts) = (MapEpoch(map.epoch().0 + 1), map.shard_counts());
+    let newer = Map::new(epoch, counts, map.servers().into(), map.runs().into()).unwrap();
+    let newer = newer.with_generations([all, second].into()).unwrap();
+    cluster.servers.iter_mut().for_each(|server| server.set_map(&newer));
+    cluster.settle();
+    let file = done(&mut cluster, &mut client, Act::Create(InodeNo::ROOT, "after")).unwrap();
+    assert_eq!((before.generation(), file.generation()), (0, 1));
+    assert_eq!(newer.data_shard(before, 0), map.data_shard(before, 0), "it stays");
+    assert_eq!(newer.place(newer.data_shard(file, 0)).server, ServerId(2));
+    for text in ["a", "b", "c", "d"] {
+        let dir = done(&mut cluster, &mut client, Act::Mkdir(InodeNo::ROOT, text)).unwrap();
+        assert_eq!(server_of(dir), 1);
+    }
+    check(&mut cluster, &mut client);
 }

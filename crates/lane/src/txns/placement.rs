@@ -12,18 +12,14 @@ impl Lane {
     /// The shard of the next directory, if it lies near the root.
     pub(crate) fn next_place(&mut self) -> Option<DirectoryPlacement> {
         let depth_max = self.config.limits.spread_depth;
-        let shard_count = self.config.map.shard_counts().meta;
-        if depth_max == 0 || shard_count == 1 {
+        if depth_max == 0 || self.config.map.directory_shard_count() == 1 {
             return None;
         }
         self.txns.placed_count += 1;
         // Lanes begin at different shards.
         let start = u64::from(self.config.lane.0) + self.config.boot_id;
         let turn = start + self.txns.placed_count;
-        let shard = |turn: u64| {
-            let index = turn % u64::from(shard_count);
-            ShardId::meta(u16::try_from(index).unwrap_or(0))
-        };
+        let shard = |turn: u64| self.config.map.directory_shard(turn);
         let (first, second) = (shard(turn), shard(turn + 1));
         let (first_count, second_count) = (self.known_count(first), self.known_count(second));
         let fuller = first_count > FULLER_COUNT_MIN && first_count / 2 > second_count;

@@ -350,3 +350,47 @@ fn privileged_bits_are_reported_while_a_file_is_open_for_writing() {
     assert_eq!(close(&mut harness, file, 2).privileged_bits, Some((file, nothing)), "no writer");
     harness.check_redo();
 }
+
+#[test]
+fn inodes_of_a_generation_are_never_assigned_twice_and_stay_in_it() {
+    let mut harness = Harness::new();
+    let before = harness.file(ROOT, "before", 0o644);
+    assert_eq!(before.generation(), 0);
+    let mut seen = alloc::vec![before];
+    for boot_id in 1..6 {
+        // Nothing of the earlier boots became durable but the first file.
+        let mut shard = harness.redone();
+        shard.use_generation(2);
+        shard.start_term(Term(boot_id));
+        for name in ["a", "b"] {
+            let mut lost = Harness::new();
+            core::mem::swap(&mut lost.shard, &mut shard);
+            let inode = lost.file(ROOT, name, 0o644);
+            assert_eq!(inode.generation(), 2);
+            assert!(!seen.contains(&inode), "{inode:?}");
+            seen.push(inode);
+            core::mem::swap(&mut lost.shard, &mut shard);
+        }
+        // A generation that begins within the term.
+        shard.use_generation(3);
+        let mut lost = Harness::new();
+        core::mem::swap(&mut lost.shard, &mut shard);
+        let inode = lost.file(ROOT, "c", 0o644);
+        assert_eq!(inode.generation(), 3);
+        assert!(!seen.contains(&inode), "{inode:?}");
+        seen.push(inode);
+    }
+}
+
+#[test]
+fn a_shard_with_too_many_terms_for_a_generation_makes_no_inode() {
+    let mut harness = Harness::new();
+    let mut shard = harness.redone();
+    shard.use_generation(1);
+    shard.start_term(Term((1 << 19) - 1));
+    core::mem::swap(&mut harness.shard, &mut shard);
+    assert_eq!(harness.file(ROOT, "last", 0o644).generation(), 1);
+    harness.shard.start_term(Term(1 << 19));
+    let refused = harness.create(super::root(), ROOT, "none", 0o644);
+    assert_eq!(refused.unwrap_err(), Status::NoSpace);
+}
