@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 30] = [
+const PROGRAMS: [(&str, &str); 31] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("mount.fuse3", "fuse3"),
@@ -44,6 +44,7 @@ const PROGRAMS: [(&str, &str); 30] = [
     ("tmux", "tmux"),
     ("prometheus", "prometheus"),
     ("promtool", "prometheus"),
+    ("etcd", "etcd-server"),
 ];
 
 /// Files and the Debian packages that contain them.
