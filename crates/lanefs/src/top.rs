@@ -1,4 +1,4 @@
-//! `lanefs top`: servers on a screen: what they do, for whom, and what is wrong.
+//! `lanefs top`: servers and mounts on a screen: what they do, for whom, and what is wrong.
 //!
 //! ```text
 //! a thread a server: asks for counters ─┐
@@ -9,7 +9,9 @@
 
 mod alerts;
 mod app;
+mod hot;
 mod interval;
+mod mount_tables;
 mod poll;
 mod record;
 mod screen;
@@ -21,14 +23,16 @@ pub(crate) use alerts::{THRESHOLDS, Threshold, Thresholds};
 
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Kind};
-use crate::{args, out, signals, stats};
+use crate::{args, control, out, signals, stats};
 use anyhow::{Context as _, Result};
 use app::{App, Next, Server};
-use poll::Watch;
+use poll::{Target, Watch};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use record::Record;
 use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 use update::Update;
@@ -49,8 +53,9 @@ pub(crate) fn run(args: &args::Top) -> Result<()> {
     }
     let record = args.log.as_deref().map(Record::open).transpose()?;
     let (sender, updates) = channel();
-    let (servers, watches) = connect(args, &sender, &updates)?;
-    let app = App::new(servers, Thresholds::with(&args.alerts), args.interval);
+    let wants_hot = Arc::new(AtomicBool::new(args.once));
+    let (servers, watches) = connect((args, &wants_hot), &sender, &updates)?;
+    let app = App::new(servers, Thresholds::with(&args.alerts), args.interval, wants_hot);
     let mut top = Top { app, record, updates };
     let result = if args.once { top.once() } else { top.watch(&sender) };
     top.leave(watches);
@@ -65,18 +70,18 @@ fn is_screen() -> bool {
 
 /// Connects to all servers; the first that cannot be reached is an error.
 fn connect(
-    args: &args::Top,
+    (args, wants_hot): (&args::Top, &Arc<AtomicBool>),
     sender: &Sender<Update>,
     updates: &Receiver<Update>,
 ) -> Result<(Vec<Server>, Vec<Watch>)> {
-    let addresses = addresses(&args.targets)?;
+    let targets = targets(args)?;
     let mut watches = Vec::new();
-    for (index, address) in addresses.iter().enumerate() {
-        let server = args::Server { server: address.clone(), login: args.login.clone() };
-        watches.push(poll::watch(index, server, args.interval, sender.clone())?);
+    for target in targets.iter().cloned().enumerate() {
+        let (sender, wants_hot) = (sender.clone(), Arc::clone(wants_hot));
+        watches.push(poll::watch(target, args.interval, sender, wants_hot)?);
     }
     let mut connected_count = 0;
-    while connected_count < addresses.len() {
+    while connected_count < targets.len() {
         match updates.recv().context("no thread asks")? {
             Update::Connected => connected_count += 1,
             Update::Lost(_, error) => return Err(error),
@@ -91,11 +96,35 @@ fn connect(
             versions.iter().map(|found| &found.entry).filter(|it| it.kind == Kind::Serve);
         here.find(|entry| stats::listens(entry).as_ref() == Some(address))?.version.clone()
     };
-    let server = |address: String| {
-        let version = version_of(&address);
-        Server::new(address, version, now)
+    let server = |target: Target| match target {
+        Target::Server(args::Server { server: address, .. }) => {
+            let version = version_of(&address);
+            Server::new(address, version, now)
+        }
+        Target::Mount(mount) => {
+            let Entry { dir, version, .. } = *mount;
+            let server = Server::new(dir.unwrap_or_default(), version, now);
+            Server { is_mount: true, ..server }
+        }
     };
-    Ok((addresses.into_iter().map(server).collect(), watches))
+    Ok((targets.into_iter().map(server).collect(), watches))
+}
+
+/// The servers and mounts that are meant.
+fn targets(args: &args::Top) -> Result<Vec<Target>> {
+    let server = |server| Target::Server(args::Server { server, login: args.login.clone() });
+    let (mut targets, mut names) = (Vec::new(), Vec::new());
+    for name in &args.targets {
+        if let Some(mount) = control::mount_at(name)? {
+            targets.push(Target::Mount(Box::new(mount)));
+        } else {
+            names.push(name.clone());
+        }
+    }
+    if !names.is_empty() || targets.is_empty() {
+        targets.extend(addresses(&names)?.into_iter().map(server));
+    }
+    Ok(targets)
 }
 
 /// The servers that are meant: without a target, all of this user.

@@ -59,6 +59,11 @@ pub(crate) fn run(args: &args::Why) -> Result<()> {
     show(args, all, &notes)
 }
 
+/// A client by its host's name and its job.
+pub(crate) fn client_text(party: &Party) -> String {
+    explain::client(party)
+}
+
 /// The requests that wait in these lanes, and the slowest of late, for the page of their server.
 pub(crate) fn objects_of(lanes: Vec<Traces>, has_names: bool) -> Vec<serde_json::Value> {
     let mut all: Vec<Shown> = lanes.into_iter().flat_map(each).collect();

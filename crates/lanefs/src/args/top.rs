@@ -19,12 +19,13 @@ fn thresholds() -> String {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
   lanefs top                              all servers that this user runs on this machine
+  lanefs top /mnt                         a mount of this machine: the kernel's requests, caches, exchanges
   lanefs top host1 host2                  two servers, with the left and right arrow from one to the other
   lanefs top host --alert flush-ms=200,busy-percent=80
   lanefs top host --log load.jsonl        also writes each sample to a file
   lanefs top host --once                  one screen as text, for scripts
 
-Keys: tab and 1 to 7 change the panel, s sorts by the next column, r turns the order, / filters, space
+Keys: tab and 1 to 8 change the panel, s sorts by the next column, r turns the order, / filters, space
 freezes, ? explains, q quits.
 
 Thresholds of alerts (--alert NAME=NUMBER,...), with their defaults:
@@ -34,8 +35,8 @@ Thresholds of alerts (--alert NAME=NUMBER,...), with their defaults:
 
 {EXIT_CODES}", thresholds()))]
 pub(crate) struct Top {
-    /// HOST or HOST:PORT, or the directory of a store or a mount of this machine [default: all servers that
-    /// the calling user runs on this machine]
+    /// HOST or HOST:PORT, the directory of a store, or that of a mount of this machine: the mount itself
+    /// [default: all servers that the calling user runs on this machine]
     #[arg(value_name = "SERVER|DIR")]
     pub(crate) targets: Vec<String>,
     /// How often servers are asked

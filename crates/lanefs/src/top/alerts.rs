@@ -97,12 +97,33 @@ impl Finding {
 
 /// What an interval shows, the worst first.
 pub(super) fn judge(interval: &Interval, thresholds: &Thresholds) -> Vec<Finding> {
-    let checks = [disks, silent_clients, file_locks, recovery, lanes, greedy_client, ping_pong];
+    let checks = [
+        unreachable_server,
+        disks,
+        silent_clients,
+        file_locks,
+        recovery,
+        lanes,
+        greedy_client,
+        ping_pong,
+    ];
     checks.iter().flat_map(|check| check(interval, thresholds)).collect()
 }
 
 fn lane_text(lane: &Row) -> String {
     format!("lane {}", lane.label(Label::Lane).unwrap_or("?"))
+}
+
+/// A mount without a connection to its server.
+fn unreachable_server(interval: &Interval, _thresholds: &Thresholds) -> Vec<Finding> {
+    let waiting_count = interval.all().number(Metric::WaitingConnection).unwrap_or(0);
+    if waiting_count == 0 {
+        return Vec::new();
+    }
+    let waits = if waiting_count == 1 { "request waits" } else { "requests wait" };
+    let sentence =
+        format!("server: it cannot be reached: {waiting_count} {waits} for a connection to it");
+    vec![Finding::new("server", "", sentence)]
 }
 
 /// A disk that is slow, does not answer, has failed, or has changed what was written.

@@ -4,6 +4,8 @@ use super::alerts::{Finding, Thresholds, judge};
 use super::interval::Interval;
 use super::tables::Panel;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// An alert stays on the screen for so long after it was last true.
@@ -12,7 +14,9 @@ const ALERT_STAYS: Duration = Duration::from_secs(10);
 /// A server as it is shown.
 #[derive(Clone)]
 pub(super) struct Server {
+    /// Of a mount, its directory.
     pub(super) address: String,
+    pub(super) is_mount: bool,
     /// Its build; known of servers of this machine.
     pub(super) version: Option<String>,
     pub(super) interval: Option<Interval>,
@@ -32,7 +36,8 @@ pub(super) struct Alert {
 
 impl Server {
     pub(super) fn new(address: String, version: Option<String>, now: Instant) -> Self {
-        Self { address, version, interval: None, answered_at: now, lost: None, alerts: Vec::new() }
+        let (interval, lost, alerts, is_mount) = (None, None, Vec::new(), false);
+        Self { address, is_mount, version, interval, answered_at: now, lost, alerts }
     }
 
     /// It has answered.
@@ -69,6 +74,8 @@ pub(super) struct App {
     pub(super) has_help: bool,
     /// Rows above the first one that is shown.
     pub(super) scroll: usize,
+    /// Hot directories and files are shown, and so asked for.
+    wants_hot: Arc<AtomicBool>,
 }
 
 /// What follows a key.
@@ -79,7 +86,12 @@ pub(super) enum Next {
 }
 
 impl App {
-    pub(super) fn new(fresh: Vec<Server>, thresholds: Thresholds, interval: Duration) -> Self {
+    pub(super) fn new(
+        fresh: Vec<Server>,
+        thresholds: Thresholds,
+        interval: Duration,
+        wants_hot: Arc<AtomicBool>,
+    ) -> Self {
         Self {
             fresh,
             frozen: None,
@@ -92,7 +104,14 @@ impl App {
             is_typing: false,
             has_help: false,
             scroll: 0,
+            wants_hot,
         }
+    }
+
+    /// The panels of what is selected, in the order of their keys.
+    pub(super) fn panels(&self) -> &'static [Panel] {
+        let is_mount = self.servers().get(self.selected).is_some_and(|server| server.is_mount);
+        if is_mount { Panel::OF_MOUNT } else { Panel::OF_SERVER }
     }
 
     /// The servers that are shown.
@@ -169,15 +188,18 @@ impl App {
 
     fn on_command_key(&mut self, code: KeyCode, now: Instant, clock: &str) -> Next {
         let index = self.panel as usize;
-        let step = |by: usize| Panel::ALL[(index + by) % Panel::ALL.len()];
+        let panels = self.panels();
+        let at = panels.iter().position(|panel| *panel == self.panel).unwrap_or(0);
+        let step = |by: usize| panels[(at + by) % panels.len()];
         #[expect(clippy::wildcard_enum_match_arm, reason = "a keyboard has many keys")]
         match code {
             KeyCode::Char('q') => return Next::Quit,
             KeyCode::Tab => self.show(step(1)),
-            KeyCode::BackTab => self.show(step(Panel::ALL.len() - 1)),
-            KeyCode::Char(digit @ '1'..='7') => {
+            KeyCode::BackTab => self.show(step(panels.len() - 1)),
+            KeyCode::Char(digit @ '1'..='9') => {
                 let number = digit.to_digit(10).and_then(|it| usize::try_from(it).ok());
-                self.show(Panel::ALL[number.unwrap_or(1) - 1]);
+                let panel = panels.get(number.unwrap_or(1) - 1);
+                self.show(*panel.unwrap_or(&self.panel));
             }
             // The screen knows how many columns there are.
             KeyCode::Char('s') => self.orders[index] = (self.orders[index].0 + 1, true),
@@ -191,10 +213,10 @@ impl App {
                     Some(_) => None,
                 };
             }
-            KeyCode::Right => self.selected = (self.selected + 1) % self.fresh.len().max(1),
+            KeyCode::Right => self.select((self.selected + 1) % self.fresh.len().max(1)),
             KeyCode::Left => {
                 let count = self.fresh.len().max(1);
-                self.selected = (self.selected + count - 1) % count;
+                self.select((self.selected + count - 1) % count);
             }
             KeyCode::Down | KeyCode::Char('j') => self.scroll += 1,
             KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
@@ -208,6 +230,14 @@ impl App {
 
     fn show(&mut self, panel: Panel) {
         (self.panel, self.scroll) = (panel, 0);
+        self.wants_hot.store(panel == Panel::Hot, Ordering::Relaxed);
+    }
+
+    fn select(&mut self, index: usize) {
+        self.selected = index;
+        if !self.panels().contains(&self.panel) {
+            self.show(Panel::Lanes);
+        }
     }
 }
 
@@ -219,7 +249,8 @@ mod tests {
 
     fn app(now: Instant) -> App {
         let servers = ["a:1", "b:1"].map(|at| Server::new(at.to_owned(), None, now));
-        App::new(servers.into(), Thresholds::with(&[]), Duration::from_secs(1))
+        let second = Duration::from_secs(1);
+        App::new(servers.into(), Thresholds::with(&[]), second, Arc::default())
     }
 
     fn press(app: &mut App, now: Instant, codes: impl IntoIterator<Item = KeyCode>) -> Next {
@@ -280,6 +311,23 @@ mod tests {
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         app.is_typing = true;
         assert_eq!(app.on_key(interrupt, now, ""), Next::Quit);
+    }
+
+    #[test]
+    fn a_mount_has_panels_of_its_own_and_what_is_hot_is_asked_for_while_it_is_shown() {
+        let now = Instant::now();
+        let mut app = app(now);
+        app.fresh[1].is_mount = true;
+        press(&mut app, now, [KeyCode::Char('3')]);
+        assert_eq!(app.panel, Panel::Clients);
+        press(&mut app, now, [KeyCode::Right]);
+        assert_eq!(app.panel, Panel::Lanes, "a mount has no clients");
+        press(&mut app, now, [KeyCode::Char('5')]);
+        assert!(app.panel == Panel::Hot && app.wants_hot.load(Ordering::Relaxed));
+        press(&mut app, now, [KeyCode::Char('3')]);
+        assert!(app.panel == Panel::Exchanges && !app.wants_hot.load(Ordering::Relaxed));
+        press(&mut app, now, [KeyCode::Char('9')]);
+        assert_eq!(app.panel, Panel::Exchanges, "there is no ninth");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What happened between two snapshots of a server's counters.
 
+use super::hot::Hot;
 use library::Snapshot;
 use library::counters::{By, Label, Metric, OTHERS, Row, StatusClass};
 use std::time::Duration;
@@ -13,6 +14,10 @@ pub(crate) struct Interval {
     pub(super) total: Snapshot,
     /// Its length.
     pub(super) elapsed: Duration,
+    /// It is one of a mount.
+    pub(super) is_mount: bool,
+    /// Hot directories and files, where they were asked for.
+    pub(super) hot: Vec<Hot>,
 }
 
 /// Requests wait for one of these, or replies.
@@ -51,7 +56,7 @@ impl Interval {
         };
         let lanes: Vec<Snapshot> = now.iter().enumerate().map(since).collect();
         let total = Snapshot::total(&lanes);
-        Self { lanes, total, elapsed }
+        Self { lanes, total, elapsed, is_mount: false, hot: Vec::new() }
     }
 
     /// The rows of lanes, in their order.

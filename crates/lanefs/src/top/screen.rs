@@ -30,7 +30,7 @@ const LATE: Duration = Duration::from_secs(2);
 const KEYS: &str = "tab panel  s sort  r turn  / filter  space freeze  ? help  q quit";
 const HELP: &[&str] = &[
     "Keys",
-    "  tab, shift-tab, 1 to 7   another panel",
+    "  tab, shift-tab, 1 to 8   another panel",
     "  s, r                     sort by the next column, turn the order around",
     "  /                        only rows with this text in their name; escape: all",
     "  up, down, page up/down   scroll",
@@ -45,6 +45,8 @@ const HELP: &[&str] = &[
     "  commit       from the outcome to the reply: durability of what it depends on",
     "  p50, p99     half of the requests, or 99 of 100, took no longer",
     "  deferred     replies that waited for a change to be on disk",
+    "  alone %      requests that a mount answered without its server",
+    "  hot          directories and files: of a mount all requests, of a server samples",
     "  recall       a client is asked to give back leases, which others need",
     "  -            the server does not count this",
     "",
@@ -89,7 +91,7 @@ pub(super) fn draw(app: &App, buffer: &mut Buffer, (now, clock): (Instant, &str)
 pub(super) fn text_of(app: &App, width: usize, (now, clock): (Instant, &str)) -> String {
     let mut lines = head(app, (width, now), clock);
     lines.extend(alerts(app, (width, now)));
-    for panel in Panel::ALL {
+    for panel in app.panels().iter().copied() {
         if panel == Panel::Servers && app.servers().len() < 2 {
             continue;
         }
@@ -102,8 +104,8 @@ pub(super) fn text_of(app: &App, width: usize, (now, clock): (Instant, &str)) ->
 
 /// The chosen panel among the tabs.
 fn highlight(app: &App, buffer: &mut Buffer, lines: &[Line]) {
-    let tab = tab_text(app.panel);
-    let found = lines.iter().position(|(line, _)| line.starts_with(&tab_text(Panel::Lanes)));
+    let tab = tab_text(app, app.panel);
+    let found = lines.iter().position(|(line, _)| line.starts_with(&tab_text(app, Panel::Lanes)));
     let Some((y, x)) = found.and_then(|y| Some((y, lines[y].0.find(&tab)?))) else { return };
     let place = (u16::try_from(x), u16::try_from(y));
     if let (Ok(x), Ok(y)) = place
@@ -115,12 +117,18 @@ fn highlight(app: &App, buffer: &mut Buffer, lines: &[Line]) {
     }
 }
 
-fn tab_text(panel: Panel) -> String {
-    format!("{} {}", panel as usize + 1, panel.name())
+fn tab_text(app: &App, panel: Panel) -> String {
+    format!("{} {}", key(app, panel), panel.name())
+}
+
+/// The key of a panel.
+fn key(app: &App, panel: Panel) -> usize {
+    app.panels().iter().position(|it| *it == panel).map_or(0, |at| at + 1)
 }
 
 fn tabs(app: &App, width: usize) -> String {
-    let line = Panel::ALL.map(tab_text).join("  ");
+    let tabs: Vec<String> = app.panels().iter().map(|panel| tab_text(app, *panel)).collect();
+    let line = tabs.join("  ");
     if app.filter.is_empty() || app.is_typing {
         return line;
     }
@@ -207,7 +215,10 @@ fn rates(interval: &Interval, all: &Row) -> Vec<String> {
         rate(Metric::WrittenBytes).map(|it| format!("written {}/s", text::bytes(it))),
         cpu,
         bytes_of(Metric::ResidentBytes).map(|it| format!("memory {it}")),
-        Some(format!("{} clients active", text::count(u64::try_from(active_count).unwrap_or(0)))),
+        (!interval.is_mount).then(|| {
+            let active = u64::try_from(active_count).unwrap_or(0);
+            format!("{} clients active", text::count(active))
+        }),
         count(Metric::Sessions, "sessions"),
         count(Metric::Connections, "connections"),
         count(Metric::LeasesHeld, &format!("leases ({} recalls/s)", text::number(recalled))),
@@ -233,7 +244,8 @@ fn lost(server: &Server, (now, interval): (Instant, Duration)) -> Option<String>
     let why = server.lost.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
     let address = &server.address;
     let time = text::long(silent.as_secs());
-    Some(format!("server: {address} has not answered for {time}{why}; still trying"))
+    let kind = if server.is_mount { "mount" } else { "server" };
+    Some(format!("{kind}: {address} has not answered for {time}{why}; still trying"))
 }
 
 /// The alerts of all servers, those of the chosen one first.
@@ -277,7 +289,7 @@ fn body(app: &App, (width, height): (usize, usize)) -> Vec<Line> {
     let second = if app.panel == Panel::Lanes { Panel::Operations } else { Panel::Lanes };
     let mut lines = table_lines(app, app.panel, (width, height / 2));
     lines.push((String::new(), PLAIN));
-    let title = format!("{} (key {})", second.name(), second as usize + 1);
+    let title = format!("{} (key {})", second.name(), key(app, second));
     lines.push((title, PLAIN));
     let rest = height.saturating_sub(lines.len());
     lines.extend(table_lines(app, second, (width, rest)));
@@ -363,7 +375,8 @@ fn servers(servers: &[Server]) -> Table {
 
 /// Whether a column is aligned to the left.
 fn is_text(table: &Table, column: usize) -> bool {
-    column < table.name_count || matches!(table.columns[column], "id" | "what waits")
+    column < table.name_count
+        || matches!(table.columns[column], "id" | "what waits" | "most" | "who")
 }
 
 /// The widths of the columns that fit, whatever rows are selected.

@@ -15,17 +15,42 @@ pub(super) enum Panel {
     Jobs,
     Waits,
     Servers,
+    Exchanges,
+    Hot,
 }
 
 impl Panel {
-    /// All, in the order of their keys.
-    pub(super) const ALL: [Self; 7] = [
+    /// All.
+    pub(super) const ALL: [Self; 9] = [
         Self::Lanes,
         Self::Operations,
         Self::Clients,
         Self::Exports,
         Self::Jobs,
         Self::Waits,
+        Self::Servers,
+        Self::Exchanges,
+        Self::Hot,
+    ];
+    /// Of a server, in the order of their keys.
+    pub(super) const OF_SERVER: &[Self] = &[
+        Self::Lanes,
+        Self::Operations,
+        Self::Clients,
+        Self::Exports,
+        Self::Jobs,
+        Self::Waits,
+        Self::Servers,
+        Self::Hot,
+    ];
+    /// Of a mount.
+    pub(super) const OF_MOUNT: &[Self] = &[
+        Self::Lanes,
+        Self::Operations,
+        Self::Exchanges,
+        Self::Waits,
+        Self::Hot,
+        Self::Jobs,
         Self::Servers,
     ];
 
@@ -39,6 +64,8 @@ impl Panel {
             Self::Jobs => "jobs",
             Self::Waits => "waits",
             Self::Servers => "servers",
+            Self::Exchanges => "exchanges",
+            Self::Hot => "hot",
         }
     }
 
@@ -46,7 +73,12 @@ impl Panel {
     pub(super) const fn first_order(self) -> (usize, bool) {
         match self {
             Self::Lanes | Self::Servers => (0, false),
-            Self::Operations | Self::Exports | Self::Jobs | Self::Waits => (1, true),
+            Self::Operations
+            | Self::Exports
+            | Self::Jobs
+            | Self::Waits
+            | Self::Exchanges
+            | Self::Hot => (1, true),
             Self::Clients => (3, true),
         }
     }
@@ -92,13 +124,13 @@ impl Table {
     }
 }
 
-fn name(text: &str) -> Cell {
+pub(super) fn name(text: &str) -> Cell {
     let text = if text.is_empty() { "-".to_owned() } else { shown(text) };
     Cell { text, order: 0.0 }
 }
 
 /// What a server does not count is a dash.
-fn cell(number: Option<f64>, text: impl Fn(f64) -> String) -> Cell {
+pub(super) fn cell(number: Option<f64>, text: impl Fn(f64) -> String) -> Cell {
     number.map_or_else(
         || Cell { text: "-".to_owned(), order: -1.0 },
         |number| Cell { text: text(number), order: number },
@@ -106,18 +138,18 @@ fn cell(number: Option<f64>, text: impl Fn(f64) -> String) -> Cell {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-fn float(number: u64) -> f64 {
+pub(super) fn float(number: u64) -> f64 {
     number as f64
 }
 
-fn count(number: Option<u64>) -> Cell {
+pub(super) fn count(number: Option<u64>) -> Cell {
     Cell {
         text: number.map_or_else(|| "-".to_owned(), text::count),
         order: number.map_or(-1.0, float),
     }
 }
 
-fn time(us: Option<u64>) -> Cell {
+pub(super) fn time(us: Option<u64>) -> Cell {
     Cell { text: us.map_or_else(|| "-".to_owned(), text::time_us), order: us.map_or(-1.0, float) }
 }
 
@@ -125,28 +157,32 @@ fn bytes(number: Option<u64>) -> Cell {
     cell(number.map(float), text::bytes)
 }
 
-fn p(row: &Row, metric: Metric, part: u64) -> Cell {
+pub(super) fn p(row: &Row, metric: Metric, part: u64) -> Cell {
     time(row.histogram(metric).and_then(|times| times.quantile_us(part, 100)))
 }
 
 impl Interval {
-    fn count_rate(&self, row: &Row, metric: Metric) -> Cell {
+    pub(super) fn count_rate(&self, row: &Row, metric: Metric) -> Cell {
         cell(self.rate(row, metric), text::number)
     }
 
-    fn byte_rate(&self, row: &Row, metric: Metric) -> Cell {
+    pub(super) fn byte_rate(&self, row: &Row, metric: Metric) -> Cell {
         cell(self.rate(row, metric), text::bytes)
     }
 
-    fn rate_of(&self, number: Option<u64>) -> Cell {
+    pub(super) fn rate_of(&self, number: Option<u64>) -> Cell {
         cell(number.map(|number| self.per_s(number)), text::number)
     }
 
     /// The table of a panel that is about one server.
     pub(super) fn table(&self, panel: Panel) -> Table {
         match panel {
+            Panel::Lanes if self.is_mount => self.mount_lanes(),
             Panel::Lanes => self.lanes(),
+            Panel::Operations if self.is_mount => self.requests_of_mount(By::Op),
             Panel::Operations => self.operations(),
+            Panel::Exchanges => self.requests_of_mount(By::Exchange),
+            Panel::Hot => self.hot_table(),
             Panel::Clients => self.clients(),
             Panel::Exports => self.names((By::Export, Label::Export), "export"),
             Panel::Jobs => self.names((By::Job, Label::Job), "job"),
@@ -329,7 +365,13 @@ impl Interval {
                 name(help),
             ]
         };
-        let rows = waiting.chain(deferred).map(line).collect();
+        // A server and a mount wait for different things.
+        let is_its_own = |(_, rate, now): &(&str, Option<Metric>, Option<Metric>)| {
+            let is_counted =
+                |metric: &Option<Metric>| metric.is_some_and(|it| all.number(it).is_some());
+            !self.is_mount || is_counted(rate) || is_counted(now)
+        };
+        let rows = waiting.chain(deferred).filter(is_its_own).map(line).collect();
         Table {
             columns: vec!["cause", "waits/s", "waiting now", "what waits"],
             name_count: 1,

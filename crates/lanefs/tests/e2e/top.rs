@@ -364,6 +364,55 @@ fn keys_choose_filter_freeze_and_quit() {
 }
 
 #[test]
+fn a_mount_shows_its_requests_exchanges_and_hot_files_and_that_its_server_is_away() {
+    let Some(fixture) = Fixture::new("top_mount") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1"]);
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up", "--leases", "off"]);
+    fs::create_dir(mount.dir.join("hot")).unwrap();
+    fs::write(mount.dir.join("hot/file"), "x").unwrap();
+    let path = mount.dir.join("hot/file");
+    let load = Load::repeat(Duration::from_millis(1), move || {
+        assert_eq!(fs::read(&path).unwrap(), b"x");
+    });
+    let dir = mount.dir.to_str().unwrap();
+    let pane = Pane::new(&fixture, (160, 40), &[dir, "--interval", "200ms"]);
+    pane.wait("the mount", |screen| screen.contains(dir) && screen.contains("no alerts"));
+    let has = |screen: &str, begin: &str| screen.lines().any(|line| line.starts_with(begin));
+    pane.press(&["2"]);
+    let screen = pane.wait("its requests", |screen| has(screen, "open ") && has(screen, "read "));
+    assert!(screen.contains("alone %"), "{screen}");
+    pane.press(&["3"]);
+    pane.wait("its exchanges", |screen| has(screen, "exchange ") && has(screen, "open "));
+    pane.press(&["4"]);
+    pane.wait("what it waits for", |screen| has(screen, "connection ") && !has(screen, "freeze "));
+    pane.press(&["5"]);
+    let row = pane.line("/hot/file ");
+    assert!(row.contains("e2e"), "the process is named: {row}");
+    pane.press(&["/", "n", "o", "n", "e", "Enter"]);
+    pane.wait("nothing of that name", |screen| screen.contains("no hot with \"none\""));
+    pane.press(&["Escape"]);
+    pane.line("/hot/file ");
+    // Over the network: samples, named by what the asker's mount has seen.
+    let over = Pane::new(&fixture, (160, 40), &[&server.address, "--interval", "1s"]);
+    over.press(&["8"]);
+    over.wait("the file by its path", |screen| has(screen, "/hot/file "));
+    let said = must(fixture.lanefs(["top", "--once", "--interval", "300ms"]).arg(dir));
+    for part in ["LANES", "OPERATIONS", "EXCHANGES", "WAITS", "HOT"] {
+        assert!(said.lines().any(|line| line == part), "{part}: {said}");
+    }
+    assert!(said.lines().any(|line| line.starts_with("/hot/file ")), "{said}");
+    let address = server.address.clone();
+    kill(server.process.pid());
+    drop(server);
+    pane.line("ALERT server: it cannot be reached: ");
+    let _server = fixture.serve_with(&address, &["--lanes", "1"]);
+    drop(load);
+    pane.press(&["q"]);
+    pane.ended();
+    mount.stop();
+}
+
+#[test]
 fn a_lost_server_is_named_until_it_is_back_and_an_interrupt_restores_the_terminal() {
     let Some(fixture) = Fixture::new("top_lost") else { return };
     let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1"]);
