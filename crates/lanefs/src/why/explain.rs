@@ -25,7 +25,13 @@ pub(super) fn sentences(Shown { lane, trace }: &Shown) -> Vec<String> {
             1 => format!("; 1 request was ahead of it in lane {lane}"),
             count => format!("; {count} requests were ahead of it in lane {lane}"),
         };
-        sentences.push(format!("answered in the turn in which it was executed{ahead}"));
+        let line = match trace.kept {
+            Kept::Waiting => "it has just begun to wait".to_owned(),
+            Kept::Slow | Kept::Sample => {
+                format!("answered in the turn in which it was executed{ahead}")
+            }
+        };
+        sentences.push(line);
     }
     if let Some(status) = trace.status.filter(|status| *status != Status::Ok) {
         sentences.push(format!("it failed: {}", status.text()));
@@ -270,7 +276,12 @@ mod tests {
                 "it failed: input/output error",
             ]
         );
-        let fast = RequestTrace { ahead_count: 48, ..RequestTrace::default() };
+        let new = RequestTrace::default();
+        assert_eq!(
+            (new.kept, said(new)),
+            (Kept::Waiting, vec!["it has just begun to wait".to_owned()])
+        );
+        let fast = RequestTrace { kept: Kept::Sample, ahead_count: 48, ..RequestTrace::default() };
         assert_eq!(
             said(fast),
             [
