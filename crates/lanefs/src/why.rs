@@ -5,6 +5,8 @@
 mod chrome;
 mod explain;
 mod json;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod said;
 mod shown;
 mod spans;
@@ -83,6 +85,12 @@ fn show(args: &args::Why, mut all: Vec<Story>, notes: &[String]) -> Result<()> {
         let trace = serde_json::to_vec(&chrome::trace(&all))?;
         std::fs::write(file, trace).with_context(|| format!("cannot write {}", file.display()))?;
         out::print_line(&format!("{} requests are in {}", all.len(), file.display()));
+        return Ok(());
+    }
+    #[cfg(feature = "otlp")]
+    if let Some(to) = &args.otlp {
+        otlp::export(&all, to)?;
+        out::print_line(&format!("{} requests are at {to}", all.len()));
         return Ok(());
     }
     let left_out = all.len().saturating_sub(args.count.into());

@@ -48,6 +48,10 @@ pub(crate) struct Why {
     /// Write a trace that Perfetto and chrome://tracing show
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) chrome: Option<PathBuf>,
+    /// Export to OpenTelemetry: OTLP as JSON, to a file or to a collector, as http://localhost:4318
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "FILE|URL", conflicts_with_all = ["json", "chrome"])]
+    pub(crate) otlp: Option<String>,
     #[command(flatten)]
     pub(crate) login: AdminLogin,
 }
