@@ -3,6 +3,7 @@
 use crate::fixture::{Fixture, PATIENCE, failure, kill, must, program, until, wrap};
 use crate::idle::secret;
 use crate::leases::LEASES;
+use crate::metrics::{ask, free_address, scrape};
 use crate::raw_client::{Raw, hello};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
@@ -407,6 +408,73 @@ fn a_mount_shows_its_requests_exchanges_and_hot_files_and_that_its_server_is_awa
     pane.line("ALERT server: it cannot be reached: ");
     let _server = fixture.serve_with(&address, &["--lanes", "1"]);
     drop(load);
+    pane.press(&["q"]);
+    pane.ended();
+    mount.stop();
+}
+
+/// The requests of an operation in rows of JSON.
+fn requests_of(rows: &[Value], (by, op): (&str, &str)) -> u64 {
+    let of_op = rows.iter().filter(|row| row["by"] == by && row["op"] == op);
+    of_op.map(|row| row["requests"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn all_tools_count_a_load_as_its_generator_does() {
+    const COUNT: u32 = 150;
+    let Some(fixture) = Fixture::new("top_agrees") else { return };
+    let at = free_address();
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1", "--metrics", &at]);
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
+    let (log, dir) = (fixture.path("log"), mount.dir.to_str().unwrap());
+    let arguments = [&*server.address, dir, "--interval", "200ms", "--log", log.to_str().unwrap()];
+    let pane = Pane::new(&fixture, (120, 30), &arguments);
+    // Both are asked for the first time before the load begins.
+    pane.line("no alerts");
+    until("both are in the log", || {
+        let logged = fs::read_to_string(&log).unwrap();
+        [&*server.address, dir]
+            .iter()
+            .all(|name| logged.contains(&format!("\"server\":\"{name}\"")))
+    });
+    for number in 0..COUNT {
+        let path = mount.dir.join(format!("{number}"));
+        fs::create_dir(&path).unwrap();
+        if number % 3 == 0 {
+            fs::remove_dir(&path).unwrap();
+        }
+    }
+    let load = [("mkdir", u64::from(COUNT)), ("rmdir", u64::from(COUNT / 3))];
+    let stats = |target: &str, by: &str| -> Vec<Value> {
+        let said = must(fixture.lanefs(["stats", "--json", "--by", by]).arg(target));
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let page = ask(&at, "GET /api/counters HTTP/1.1\r\nHost: localhost").1;
+    let page: Value = serde_json::from_str(&page).unwrap();
+    let scraped = scrape(&at);
+    for (op, count) in load {
+        assert_eq!(requests_of(&stats(&server.address, "op"), ("op", op)), count, "stats: {op}");
+        assert_eq!(requests_of(&stats(dir, "op"), ("op", op)), count, "stats of the mount: {op}");
+        let exchanges = requests_of(&stats(dir, "exchange"), ("exchange", op));
+        assert_eq!(exchanges, count, "exchanges of the mount: {op}");
+        let on_page = requests_of(page["rows"].as_array().unwrap(), ("op", op));
+        assert_eq!(on_page, count, "page: {op}");
+        let sample = scraped[&format!("lanefs_requests_total{{lane=\"0\",op=\"{op}\"}}")];
+        assert!((sample - f64::from(u32::try_from(count).unwrap())).abs() < 0.5, "metrics: {op}");
+        for name in [&*server.address, dir] {
+            until(&format!("top has counted {count} {op} at {name}"), || {
+                let logged = fs::read_to_string(&log).unwrap();
+                // The last line may not be whole yet.
+                let lines = logged.lines().filter_map(|line| serde_json::from_str(line).ok());
+                let of_target = lines.filter(|line: &Value| line["server"] == name);
+                let counted =
+                    of_target.map(|line| requests_of(line["rows"].as_array().unwrap(), ("op", op)));
+                let counted = counted.sum::<u64>();
+                assert!(counted <= count, "{name} {op}: {counted}");
+                counted == count
+            });
+        }
+    }
     pane.press(&["q"]);
     pane.ended();
     mount.stop();
