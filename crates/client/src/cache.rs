@@ -164,7 +164,7 @@ impl Cache {
                 let hash = self.name_hash(*dir, name);
                 self.name_slots.outdate(&self.clock, hash.place);
             }
-            RecalledKey::Contents(_) | RecalledKey::Pages(_) => {}
+            RecalledKey::Contents(_) | RecalledKey::Pages(_) | RecalledKey::Writing(_) => {}
             RecalledKey::All => self.clear(),
         }
     }

@@ -90,6 +90,9 @@ pub struct Write {
     pub sync: bool,
     /// See [`wire::Write::takes`].
     pub clears: ClearPrivileges,
+    /// Its caller has its answer already: an append at `file_offset`, refused with
+    /// [`wire::Status::Stale`] unless the file ends there and the client may still write it behind.
+    pub behind: bool,
 }
 
 /// Read several pieces of a file.

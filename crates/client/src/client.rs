@@ -414,6 +414,7 @@ impl Client {
     /// is being closed, is left alone.
     pub(crate) fn close_without_caller(&mut self, handle: HandleId) {
         let Some(file) = self.handles.close(handle) else { return };
+        self.close_writing(file.inode);
         if self.identity.stopped().is_some() {
             return self.handles.remove(handle); // There is no server to close it at.
         }

@@ -64,7 +64,9 @@ impl RecallCounts {
             match key {
                 RecalledKey::Attributes(_) => self.attributes_count += 1,
                 RecalledKey::Name(..) => self.name_count += 1,
-                RecalledKey::Contents(_) | RecalledKey::Pages(_) => self.contents_count += 1,
+                RecalledKey::Contents(_) | RecalledKey::Pages(_) | RecalledKey::Writing(_) => {
+                    self.contents_count += 1;
+                }
                 RecalledKey::All => self.all_count += 1,
             }
         }

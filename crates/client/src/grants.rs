@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 use interface::Mono;
-use wire::{Attr, Grants, LeaseNo, Op, RecallNo, lease_flag};
+use wire::{Attr, Grants, InodeNo, LeaseNo, Op, RecallNo, lease_flag};
 
 /// One grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,7 @@ pub(crate) struct JobGrants {
     pub(crate) new_name: Option<OneGrant>,
     pub(crate) contents: Option<OneGrant>,
     pub(crate) entries: Option<OneGrant>,
+    pub(crate) writing: Option<OneGrant>,
     /// Attributes of further inodes.
     pub(crate) further: Vec<(Attr, OneGrant)>,
 }
@@ -46,6 +47,8 @@ pub(crate) struct LinkLeases {
     pub(crate) dropped_until: LeaseNo,
     /// Recalls to acknowledge, and when they arrived.
     pub(crate) acknowledged: Vec<(RecallNo, Mono)>,
+    /// Files that are no longer written behind.
+    pub(crate) written: Vec<InodeNo>,
 }
 
 impl JobGrants {
@@ -57,6 +60,7 @@ impl JobGrants {
             (has(lease_flag::NEW_NAME), &mut self.new_name),
             (has(lease_flag::CONTENTS), &mut self.contents),
             (op.row().grants == Grants::Entries, &mut self.entries),
+            (has(lease_flag::WRITING), &mut self.writing),
         ];
         for (_, field) in fields.into_iter().filter(|(is_granted, _)| *is_granted) {
             *field = Some(grant);
@@ -76,6 +80,7 @@ impl LinkLeases {
             must_drop: false,
             dropped_until: LeaseNo(0),
             acknowledged: Vec::new(),
+            written: Vec::new(),
         }
     }
 
@@ -87,11 +92,11 @@ impl LinkLeases {
 
     /// A Welcome arrived: of the same boot as before, or of another.
     pub(crate) fn welcomed(&mut self, same_boot: bool) {
-        let must_drop = self.must_drop;
+        let (must_drop, written) = (self.must_drop, core::mem::take(&mut self.written));
         let granted_no = if same_boot { self.granted_no } else { LeaseNo(0) };
         let dropped_until = granted_no;
         // Replies of before may arrive late.
         let recalled_no = dropped_until;
-        *self = Self { granted_no, recalled_no, must_drop, dropped_until, ..Self::new() };
+        *self = Self { granted_no, recalled_no, must_drop, dropped_until, written, ..Self::new() };
     }
 }

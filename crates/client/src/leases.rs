@@ -22,9 +22,9 @@ use crate::link::Link;
 use crate::plan::{NewRequest, Plan, Target};
 use crate::requests::Exchange;
 use crate::{Answer, CallId};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use interface::{ConnId, Mono, NetAction, Turn};
+use interface::{Bulk, ConnId, Mono, NetAction, Turn};
 use wire::{
     Attr, Grants, Header, InodeNo, Layout, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError,
     Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, request_flag,
@@ -59,6 +59,8 @@ pub struct Granted {
     pub contents: Option<Mono>,
     /// The entries of a listing that say so.
     pub entries: Option<Mono>,
+    /// The file that was created may be written behind, until [`Client::end_writing`].
+    pub writing: bool,
 }
 
 /// Attributes of an inode that the answer itself does not have: of the directory of a name that the
@@ -95,6 +97,9 @@ pub enum RecalledKey {
     Contents(InodeNo),
     /// The pages of a file, mapped ones too.
     Pages(InodeNo),
+    /// A file that is written behind: the recall is acknowledged when nothing of it is under way, and
+    /// none of its writes is answered early after that.
+    Writing(InodeNo),
     /// Everything.
     All,
 }
@@ -110,6 +115,12 @@ pub(crate) struct Leases {
     used_at: Mono,
     recalls: VecDeque<(RecallId, Vec<RecalledKey>)>,
     drop_wanted: bool,
+    /// The frontend writes files behind.
+    pub(crate) writes_behind: bool,
+    /// The files of which this lane has a write lease.
+    writing: BTreeSet<InodeNo>,
+    /// Those whose server's connection was lost since.
+    writing_ended: Vec<InodeNo>,
     /// What was granted with the last answer besides.
     further: Vec<GrantedAttributes>,
 }
@@ -122,6 +133,9 @@ impl Leases {
             used_at: Mono(0),
             recalls: VecDeque::new(),
             drop_wanted: false,
+            writes_behind: false,
+            writing: BTreeSet::new(),
+            writing_ended: Vec::new(),
             further: Vec::new(),
         }
     }
@@ -139,7 +153,18 @@ impl Leases {
             | Grants::Contents
             | Grants::Entries => true,
         };
-        if self.asks && grants { request_flag::LEASES } else { 0 }
+        if !(self.asks && grants) {
+            return 0;
+        }
+        let is_create = exchange.op == Op::Create && self.writes_behind;
+        request_flag::LEASES | if is_create { request_flag::BEHIND } else { 0 }
+    }
+
+    /// The flag of a Reopen of a file that is written behind.
+    pub(crate) fn claim(&self, exchange: &Exchange) -> u16 {
+        let claims = exchange.op == Op::Reopen
+            && matches!(exchange.target, Target::Inode(inode) if self.writing.contains(&inode));
+        if claims { request_flag::BEHIND } else { 0 }
     }
 }
 
@@ -150,6 +175,30 @@ impl Client {
     pub const fn with_leases(mut self) -> Self {
         self.leases.asks = true;
         self
+    }
+
+    /// The same client, for a frontend that also answers writes to new files early
+    /// ([`Granted::writing`]).
+    #[must_use]
+    pub const fn with_writes_behind(mut self) -> Self {
+        self.leases.writes_behind = true;
+        self
+    }
+
+    /// Nothing of a file that this lane was allowed to write behind is under way, and none of its
+    /// writes is answered early any more.
+    pub fn end_writing(&mut self, inode: InodeNo) {
+        if self.leases.writing.remove(&inode) {
+            let link_index = self.servers.link_of_inode(inode);
+            if let Some(link) = link_index.and_then(|index| self.servers.link_mut(index)) {
+                link.leases.written.push(inode);
+            }
+        }
+    }
+
+    /// A file is closed: its server ends the lease, if there is one.
+    pub(crate) fn close_writing(&mut self, inode: InodeNo) {
+        self.leases.writing.remove(&inode);
     }
 
     /// The next answer, and what may be cached of it if that is done in this turn. As
@@ -179,6 +228,7 @@ impl Client {
             new_name: judged(grants.new_name),
             contents: judged(grants.contents),
             entries: judged(grants.entries),
+            writing: grants.writing.is_some() && judged(grants.writing).is_some(),
         };
         if let (Ok(Answer::Opened { handle, .. }), Some(_)) = (&result, granted.contents) {
             self.handles.set_opened_by(*handle, |by| by.contents = grants.contents);
@@ -190,6 +240,12 @@ impl Client {
         });
         let further = further.collect();
         self.leases.further = further;
+        if let (Ok(Answer::Created { attr, .. }), Some(_)) = (&result, grants.writing) {
+            self.leases.writing.insert(attr.inode);
+            if !granted.writing {
+                self.end_writing(attr.inode); // It does not know of the lease.
+            }
+        }
         Some((call, result, granted))
     }
 
@@ -264,8 +320,33 @@ impl Client {
         }
     }
 
+    /// Files of which no further write may be answered early, because their server's connection was
+    /// lost. The frontend calls [`Self::end_writing`] when nothing of them is under way.
+    pub fn take_ended_writing(&mut self) -> Vec<InodeNo> {
+        core::mem::take(&mut self.leases.writing_ended)
+    }
+
+    /// A buffer of this client with the same bytes, until [`Self::release_copy`].
+    pub fn copy(&mut self, turn: &mut Turn<'_>, bulk: Bulk) -> Bulk {
+        self.replay_space.copy(turn, bulk)
+    }
+
+    /// Releases a copy at the end of the turn.
+    pub fn release_copy(&mut self, copy: Bulk) {
+        self.replay_space.release(copy);
+    }
+
+    /// Whether a call would be begun, and not refused at once.
+    #[must_use]
+    pub fn takes_calls(&self) -> bool {
+        self.identity.stopped().is_none() && !self.is_full()
+    }
+
     /// A connection was lost.
     pub(crate) fn lose_leases(&mut self, link_index: usize, now: Mono) {
+        let of_link = |inode: &&InodeNo| self.servers.link_of_inode(**inode) == Some(link_index);
+        let ended: Vec<InodeNo> = self.leases.writing.iter().filter(of_link).copied().collect();
+        self.leases.writing_ended.extend(ended);
         self.check_term(now);
         let Some(link) = self.servers.link_mut(link_index) else { return };
         let unsaid_count = u64::try_from(link.leases.acknowledged.len()).unwrap_or(u64::MAX);
@@ -379,6 +460,7 @@ impl Client {
             LeaseKey::Name(dir, name) => RecalledKey::Name(of(dir), name.bytes().to_vec()),
             LeaseKey::Contents(inode) => RecalledKey::Contents(of(inode)),
             LeaseKey::Pages(inode) => RecalledKey::Pages(inode),
+            LeaseKey::Writing(inode) => RecalledKey::Writing(inode),
             LeaseKey::All => RecalledKey::All,
         });
         let (conn_epoch, recall_no) = (link.conn_epoch, recall.recall_no);
@@ -389,7 +471,10 @@ impl Client {
             match key {
                 RecalledKey::Contents(inode) => self.forget_kept(*inode),
                 RecalledKey::All => self.end_kept_of(link_index),
-                RecalledKey::Attributes(_) | RecalledKey::Name(..) | RecalledKey::Pages(_) => {}
+                RecalledKey::Attributes(_)
+                | RecalledKey::Name(..)
+                | RecalledKey::Pages(_)
+                | RecalledKey::Writing(_) => {}
             }
         }
         self.leases.recalls.push_back((id, keys));
@@ -409,7 +494,9 @@ impl Client {
         if !leases.must_drop {
             core::mem::swap(&mut dropped_until, &mut leases.dropped_until);
         }
-        let nothing = leases.acknowledged.is_empty() && dropped_until == LeaseNo(0);
+        let nothing = leases.acknowledged.is_empty()
+            && dropped_until == LeaseNo(0)
+            && leases.written.is_empty();
         if nothing || link.goodbye_sent {
             return;
         }
@@ -422,7 +509,12 @@ impl Client {
         }
         let count = u32::try_from(acknowledged.len()).unwrap_or(u32::MAX);
         let recall_nos = List::new(count, &numbers);
-        let ack = RecallAck { recall_nos, dropped_until };
+        let written = core::mem::take(&mut leases.written);
+        let written_count = u32::try_from(written.len()).unwrap_or(u32::MAX);
+        let mut inodes = Vec::new();
+        written.iter().for_each(|inode| inode.encode(&mut Writer::new(&mut inodes)));
+        let written = List::new(written_count, &inodes);
+        let ack = RecallAck { recall_nos, dropped_until, written };
         let frame =
             turn.arena.write(|out| Header::RecallAck.encode(out, None, |to| to.write(&ack)));
         turn.act(NetAction::Send { conn, frame, bulk: None });

@@ -99,6 +99,14 @@ impl Link {
         self.fresh.clear();
     }
 
+    /// Takes the first resend or new request that is wanted.
+    pub(crate) fn take_first(&mut self, is_wanted: impl Fn(usize) -> bool) -> Option<usize> {
+        [&mut self.resends, &mut self.fresh].into_iter().find_map(|queue| {
+            let at = queue.iter().position(|id| is_wanted(*id))?;
+            queue.remove(at)
+        })
+    }
+
     /// Takes one request out of the queues.
     pub(crate) fn dequeue(&mut self, exchange_id: usize) {
         for queue in [&mut self.urgent, &mut self.resends, &mut self.fresh] {

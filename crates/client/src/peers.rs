@@ -86,6 +86,7 @@ impl Client {
             MountMessage::Interrupt { .. }
             | MountMessage::ForgetsNames
             | MountMessage::Pages { .. }
+            | MountMessage::Written { .. }
             | MountMessage::Forgotten { .. }
             | MountMessage::Unmounted
             | MountMessage::Moved { .. } => {}

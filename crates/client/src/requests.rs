@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{Bulk, Mono};
 use slab::Slab;
-use wire::{InodeNo, Layout, MapEpoch, Op, Retry, ShardId, Xid};
+use wire::{InodeNo, Layout, MapEpoch, Op, Retry, ShardId, Xid, request_flag};
 
 /// Where a request waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +76,11 @@ impl Exchange {
     /// Whether it may be dropped although it was sent.
     pub(crate) fn repeats(&self) -> bool {
         self.op.row().retry == Retry::Repeat
+    }
+
+    /// Whether it is a write whose caller has its answer.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.op == Op::Write && self.flags & request_flag::BEHIND != 0
     }
 
     /// The inode that it is about, for reports.

@@ -20,6 +20,11 @@ use wire::{
     request_flag,
 };
 
+/// So many requests in flight over a connection may only be writes behind, where there are at least
+/// [`CREDITS_MIN`].
+const CREDITS_BEHIND: u16 = 4;
+const CREDITS_MIN: u16 = 16;
+
 impl Client {
     /// Makes a job's next request, and the one beside it, and queues them.
     pub(crate) fn submit(&mut self, job_id: usize, request: NewRequest, body: Vec<u8>) {
@@ -201,7 +206,14 @@ impl Client {
                 return;
             }
             let mut next = link.urgent.pop_front();
-            if next.is_none() && !reopening {
+            // Others wait for writes behind, and requests of this client may wait for others.
+            let is_short = self.leases.writes_behind
+                && link.credits >= CREDITS_MIN
+                && link.outstanding + CREDITS_BEHIND >= link.credits;
+            if next.is_none() && !reopening && is_short {
+                let requests = &self.requests;
+                next = link.take_first(|id| requests.get(id).is_some_and(Exchange::is_behind));
+            } else if next.is_none() && !reopening {
                 next = link.resends.pop_front().or_else(|| link.fresh.pop_front());
             }
             let Some(exchange_id) = next else { return };
@@ -222,7 +234,7 @@ impl Client {
         };
         let mut flags = if exchange.sync { request_flag::SYNC } else { 0 };
         flags |= exchange.flags & !request_flag::LEASES;
-        flags |= self.leases.flag(exchange);
+        flags |= self.leases.flag(exchange) | self.leases.claim(exchange);
         let xid = match exchange.xid {
             Some(xid) => {
                 flags |= request_flag::RESENT;

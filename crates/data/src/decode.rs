@@ -108,9 +108,10 @@ fn seek(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
 fn write(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
     let wire::Write { inode, file_offset, append, clears, .. } =
         wire::Write::decode_all(request.body)?;
-    let DataRequest { token, client, bulk, .. } = *request;
-    if append {
-        let pending = QueuedOp::Append { token, bulk, client };
+    let DataRequest { token, client, bulk, behind, .. } = *request;
+    if append || behind {
+        let at = behind.then_some(file_offset);
+        let pending = QueuedOp::Append { token, bulk, client, at };
         return Ok(Decoded { inode, first_byte: 0, pending, clears });
     }
     let end = file_offset.checked_add(u64::from(bulk_bytes(bulk)));

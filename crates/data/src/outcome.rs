@@ -30,6 +30,8 @@ pub struct DataRequest<'a> {
     pub client: ClientUuid,
     /// A cache will keep the bytes of a read: writes in progress end before it begins.
     pub kept: bool,
+    /// A write is an append that is executed only while the file is as long as its offset says.
+    pub behind: bool,
 }
 
 /// A lost write that is replayed.

@@ -26,8 +26,8 @@ pub(crate) enum QueuedOp {
     Write { token: Token, object_offset: u64, bulk: Option<Bulk>, client: ClientUuid },
     /// A list write.
     WriteList(WritingList),
-    /// An append.
-    Append { token: Token, bulk: Option<Bulk>, client: ClientUuid },
+    /// An append. `at`: it is refused if the file does not end there.
+    Append { token: Token, bulk: Option<Bulk>, client: ClientUuid, at: Option<u64> },
     /// A truncation.
     Truncate { token: Token, size_bytes: u64, client: ClientUuid },
     /// An allocation.

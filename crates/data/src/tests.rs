@@ -108,8 +108,17 @@ impl Harness {
         self.token_count += 1;
         let token = Token(self.token_count);
         let layout = Some(Layout::DEFAULT);
-        let request =
-            DataRequest { token, op, shard, layout, body, bulk, client: CLIENT, kept: false };
+        let request = DataRequest {
+            token,
+            op,
+            shard,
+            layout,
+            body,
+            bulk,
+            client: CLIENT,
+            kept: false,
+            behind: false,
+        };
         let asked = self.with(|shards, turn| shards.submit(turn, &request)).map(|()| token);
         if !self.holds_intents {
             self.log_intents();
@@ -635,7 +644,8 @@ fn a_read_whose_bytes_are_kept_waits_for_the_writes_in_progress() {
     let body = Read { inode: FILE, file_offset: 0, read_bytes: 10, accesses: false }.to_bytes();
     let (token, op, shard) = (Token(90), Op::Read, SHARDS.data_shard(FILE, 0));
     let (layout, bulk, client, kept) = (None, None, CLIENT, true);
-    let request = DataRequest { token, op, shard, layout, body: &body, bulk, client, kept };
+    let request =
+        DataRequest { token, op, shard, layout, body: &body, bulk, client, kept, behind: false };
     harness.with(|shards, turn| shards.submit(turn, &request)).unwrap();
     assert!(harness.take().is_empty(), "it waits");
     harness.done(&write);
@@ -839,8 +849,17 @@ fn a_request_that_may_make_a_file_longer_states_a_layout_that_fits() {
         (Op::Glimpse, &glimpse, None, true),
         (Op::Glimpse, &glimpse, Some(small), false),
     ] {
-        let request =
-            DataRequest { token, op, shard, layout, body, bulk: None, client, kept: false };
+        let request = DataRequest {
+            token,
+            op,
+            shard,
+            layout,
+            body,
+            bulk: None,
+            client,
+            kept: false,
+            behind: false,
+        };
         let result = harness.with(|shards, turn| shards.submit(turn, &request));
         let wanted = if accepted { Ok(()) } else { Err(ProtocolError::Malformed) };
         assert_eq!(result, wanted, "{op:?} {layout:?}");

@@ -52,7 +52,13 @@ impl Shards {
             QueuedOp::Write { token, object_offset, bulk, client } => {
                 self.begin_write(turn, inode, (token, client), (Some(object_offset), bulk));
             }
-            QueuedOp::Append { token, bulk, client } => {
+            QueuedOp::Append { token, bulk, client, at } => {
+                let object = self.objects.get(&inode);
+                let size_bytes = object.map_or(0, |object| object.size_bytes());
+                if at.is_some_and(|at| at != size_bytes) {
+                    release(turn, bulk);
+                    return self.answer(token, Err(Status::Stale));
+                }
                 self.begin_write(turn, inode, (token, client), (None, bulk));
             }
             QueuedOp::Truncate { token, size_bytes, client } => {

@@ -391,7 +391,8 @@ impl<'a> RequestDecoder<'a> {
         }
         let sync = flags & open_flag::DATA_SYNC != 0 && !mapped;
         let inode = self.header.inode;
-        let request = Write { inode, file_offset, append, bulk: self.bulk, sync, clears };
+        let request =
+            Write { inode, file_offset, append, bulk: self.bulk, sync, clears, behind: false };
         let call = if mapped { Call::WriteBack(request) } else { Call::Write(request) };
         Ok(Decoded::Call(call, Continuation::Written))
     }

@@ -139,7 +139,8 @@ impl MountLane {
             return self.reply(turn, pending_id, Status::Ok, payload, None);
         };
         let (append, sync) = (false, false);
-        let write = Write { inode, file_offset, append, bulk: Some(bulk), sync, clears };
+        let write =
+            Write { inode, file_offset, append, bulk: Some(bulk), sync, clears, behind: false };
         let made = (turn.now.mono, &Call::Write(write));
         let asked = begin_call(self.cache.as_ref(), &mut self.client, made);
         let abandoned = match self.pendings.get_mut(pending_id) {

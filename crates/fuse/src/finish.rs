@@ -126,6 +126,9 @@ impl MountLane {
                     } else {
                         self.leases.of_entry(now, (parent, node), &attr, granted)
                     };
+                    if made {
+                        self.write_behind_from_now(pending_id, (&attr, handle), granted);
+                    }
                     self.encode(turn, pending_id, |out| put_created(out, &attr, handle, validity));
                 }
             }

@@ -13,7 +13,8 @@ use crate::lane::MountLane;
 use crate::pending::Wait;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use interface::{Action, KernelAction, Mono, MountMessage, Ticket, Turn};
+use interface::{Action, KernelAction, Mono, MountMessage, PeerAction, Ticket, Turn};
+use wire::LaneId;
 
 /// The time from a signal to the first check of its process.
 const FIRST_CHECK_MS: u64 = 20;
@@ -62,6 +63,20 @@ impl Interrupts {
 }
 
 impl MountLane {
+    /// Whether no further request may wait for a lock.
+    pub(crate) fn is_full_of_waits(&self) -> bool {
+        let count_max = self.config.lock_wait_count_max;
+        count_max < usize::MAX && self.pendings.lock_wait_count() >= count_max
+    }
+
+    pub(crate) fn send_to_peer_lanes(&self, turn: &mut Turn<'_>, message: MountMessage) {
+        for lane in (0..self.client.lane_count()).map(LaneId) {
+            if lane != self.client.lane() {
+                turn.act(PeerAction::Message { to: lane, message });
+            }
+        }
+    }
+
     /// The kernel interrupts a request.
     pub(crate) fn on_interrupt(&mut self, turn: &mut Turn<'_>, unique: u64, forward: bool) {
         let Some(pending_id) = self.pendings.by_unique(unique) else {

@@ -20,13 +20,14 @@ use crate::pending::{Continuation, PendingRequests, Progress, Wait};
 use crate::profile::Profile;
 use crate::recalls::Recalls;
 use crate::traces::Traces;
+use crate::write_behind::WriteBehind;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use client::{Answer, Cache, Call, CallId, Client};
 use interface::{
     Action, Bulk, Core, Event, KernelAction, KernelEvent, KernelSlot, LogLevel, Mono, MountMessage,
-    PeerAction, PeerEvent, Span, Ticket, Turn,
+    PeerEvent, Span, Ticket, Turn,
 };
 use wire::{LaneId, Status};
 
@@ -102,6 +103,7 @@ pub struct MountLane {
     pub(crate) profile: Option<Profile>,
     /// What all lanes of the mount know.
     pub(crate) cache: Option<Arc<Cache>>,
+    pub(crate) behind: WriteBehind,
     state: MountState,
     unmounted: bool,
     /// Abandoned requests whose next call was just made.
@@ -128,6 +130,7 @@ impl MountLane {
             names: Names::default(),
             profile: None,
             cache: None,
+            behind: WriteBehind::default(),
             state: MountState::Serving,
             unmounted: false,
             abandon_again: Vec::new(),
@@ -152,6 +155,7 @@ impl MountLane {
                 let dropped = (version, opened.map(FileHandle));
                 self.leases.set_pages(turn.now.mono, inode, dropped);
             }
+            MountMessage::Written { inode } => self.go_on_behind(turn, inode),
             MountMessage::Forgotten { inode } => {
                 self.leases.forget_pages(inode);
                 self.client.forget_kept(inode);
@@ -196,6 +200,9 @@ impl MountLane {
 
     /// Begins a request, also for a second time when the caller's groups are known.
     pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
+        if self.is_behind(turn, pending_id) {
+            return;
+        }
         let Some(pending) = self.pendings.get(pending_id) else { return };
         let decoded = pending.decoded();
         match decoded {
@@ -241,8 +248,7 @@ impl MountLane {
             }
             Ok(Decoded::Done) => self.reply(turn, pending_id, Status::Ok, Span::default(), None),
             Ok(Decoded::Release(inode, handle)) => {
-                self.client.release_locks(inode, handle);
-                self.client.release(turn, handle);
+                self.release_behind(turn, inode, handle);
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
             Ok(Decoded::Init) => self.on_init(turn, pending_id),
@@ -276,11 +282,6 @@ impl MountLane {
             }
             _ => {}
         }
-    }
-
-    fn is_full_of_waits(&self) -> bool {
-        let count_max = self.config.lock_wait_count_max;
-        count_max < usize::MAX && self.pendings.lock_wait_count() >= count_max
     }
 
     /// A part of a request is done: continues with the rest.
@@ -374,14 +375,6 @@ impl MountLane {
         self.begin(turn, pending_id);
     }
 
-    pub(crate) fn send_to_peer_lanes(&self, turn: &mut Turn<'_>, message: MountMessage) {
-        for lane in (0..self.client.lane_count()).map(LaneId) {
-            if lane != self.client.lane() {
-                turn.act(PeerAction::Message { to: lane, message });
-            }
-        }
-    }
-
     /// The mount was removed: no process reads replies any more.
     fn on_unmounted(&mut self, turn: &mut Turn<'_>, forward: bool) {
         if forward && !self.unmounted {
@@ -432,7 +425,8 @@ impl MountLane {
     /// Ends when all requests are answered and all handles closed, or at the time limit.
     fn try_to_end(&mut self, turn: &mut Turn<'_>) {
         let MountState::Ending { until } = self.state else { return };
-        let idle = self.pendings.count() == 0 && self.client.busy_count() == 0;
+        let idle =
+            self.pendings.count() == 0 && self.client.busy_count() == 0 && self.behind.is_idle();
         if !idle && turn.now.mono < until {
             turn.act(Action::WakeAt { at: until });
             return;
@@ -548,6 +542,9 @@ impl Core for MountLane {
                 match call {
                     SYNC_CALL => self.on_synced(turn, result),
                     GOODBYE_CALL => self.stop(turn),
+                    _ if WriteBehind::has_made(call) => {
+                        self.on_early_answer(turn, call, (&result, &granted));
+                    }
                     _ => {
                         self.learn(turn, pending_id(call), &result, &granted);
                         self.on_answer(turn, pending_id(call), result, granted);

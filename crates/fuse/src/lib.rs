@@ -20,6 +20,7 @@ extern crate alloc;
 mod abi;
 mod args;
 mod begin;
+mod behind;
 mod cache;
 mod call_ids;
 mod contents;
@@ -42,5 +43,7 @@ mod recalls;
 #[cfg(test)]
 mod tests;
 mod traces;
+mod write_behind;
 
+pub use behind::{Behind, BehindCounts};
 pub use lane::{Config, MountLane};

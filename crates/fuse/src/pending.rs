@@ -139,6 +139,8 @@ pub(crate) struct PendingRequest {
     pub(crate) bulk: Option<Bulk>,
     /// The calling process is being killed and will not read the reply.
     pub(crate) abandoned: bool,
+    /// Files up to this place of the table have been waited for.
+    pub(crate) scanned: usize,
     /// Header and arguments, for decoding again.
     pub(crate) request: Vec<u8>,
 }
@@ -176,6 +178,7 @@ impl PendingRequests {
             progress: Progress::Begun,
             bulk,
             abandoned: false,
+            scanned: 0,
             request: copy,
         })
     }

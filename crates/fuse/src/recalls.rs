@@ -120,6 +120,7 @@ impl MountLane {
     /// Begins the recalls that have arrived, and the drop of everything. True if there were any.
     pub(crate) fn take_recalls(&mut self, turn: &mut Turn<'_>) -> bool {
         let mut any = false;
+        self.end_lost_writing();
         if self.client.take_drop() {
             any = true;
             self.forget_known();
@@ -134,7 +135,10 @@ impl MountLane {
         while let Some((id, keys)) = self.client.next_recall() {
             any = true;
             let drops_pages = keys.iter().any(|key| match key {
-                RecalledKey::Contents(_) | RecalledKey::Pages(_) | RecalledKey::All => true,
+                RecalledKey::Contents(_)
+                | RecalledKey::Pages(_)
+                | RecalledKey::Writing(_)
+                | RecalledKey::All => true,
                 RecalledKey::Attributes(_) | RecalledKey::Name(..) => false,
             });
             let until = if drops_pages { NEVER } else { self.leases.until() };
@@ -210,6 +214,7 @@ impl MountLane {
                 self.leases.release_pages(inode);
                 self.drop_pages(turn, Some(work_no), inode);
             }
+            RecalledKey::Writing(inode) => self.recall_writing(work_no, inode),
             RecalledKey::All => self.drop_all(turn, work_no),
         }
     }
@@ -400,7 +405,14 @@ impl MountLane {
         self.leases.is_given_since(at, node)
     }
 
-    fn end_wait(&mut self, work_no: Option<u64>) {
+    /// A work waits for something else than a notify.
+    pub(crate) fn add_wait(&mut self, work_no: u64) {
+        if let Some(work) = self.recalls.works.get_mut(&work_no) {
+            work.wait_count += 1;
+        }
+    }
+
+    pub(crate) fn end_wait(&mut self, work_no: Option<u64>) {
         let Some(work_no) = work_no else { return };
         if let Some(work) = self.recalls.works.get_mut(&work_no) {
             work.wait_count -= 1;

@@ -68,6 +68,11 @@ pub enum MountMessage {
         /// The file.
         inode: InodeNo,
     },
+    /// Mount: what was under way of a file that is written behind is over.
+    Written {
+        /// The file.
+        inode: InodeNo,
+    },
     /// Mount: the file system was unmounted; end.
     Unmounted,
     /// Client: acknowledged changes of this file are lost.

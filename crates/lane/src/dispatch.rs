@@ -191,13 +191,6 @@ impl Lane {
         self.send_reply(turn, received.conn, &received.header(), &response);
     }
 
-    /// The same without a body, with the session's highest durable transaction.
-    pub(crate) fn answer_committed(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
-        let committed = self.committed(received.request.shard, received.request.session);
-        let response = Response { committed, ..Response::plain(Status::Ok, &[]) };
-        self.send_reply(turn, received.conn, &received.header(), &response);
-    }
-
     /// Defers a reply without a slot; its request is outstanding meanwhile.
     pub(crate) fn defer_reply(
         &mut self,
@@ -229,6 +222,10 @@ impl Lane {
                 return self.execute_own(turn, received).map(|()| false);
             }
             Executor::Metadata => {}
+        }
+        if self.leases.has_writing() && self.waits_for_leases(turn, received) {
+            self.count_outstanding(received);
+            return Ok(false);
         }
         let effect = self.execute(turn, received)?;
         if effect.status == Status::Busy {
@@ -360,6 +357,7 @@ impl Lane {
             return Ok(());
         }
         self.report_open_files(turn, received, effect.status);
+        self.note_writing(turn, received, effect.status);
         self.on_made(received.request.op);
         self.remember_opener(received, &mut effect);
         if let Some((inode, privileged_bits)) = effect.privileged_bits {
@@ -568,13 +566,14 @@ impl Lane {
     ) -> Result<(), ProtocolError> {
         let pages = self.grant_pages(turn, received);
         let token = self.wait(received, pages);
-        let kept = pages.is_some();
         let mut body = self.scratch.empty();
         body.extend_from_slice(&turn.arena.get(received.frame)[HEADER_BYTES..]);
         received.open.binding.touch_nothing(received.request.op, &mut body);
         let Request { op, shard, layout, .. } = *received.request;
         let (client, bulk) = (received.open.client, received.bulk);
-        let ask = data::DataRequest { token, op, shard, layout, body: &body, bulk, client, kept };
+        let (kept, behind) = (pages.is_some(), received.request.flags & request_flag::BEHIND != 0);
+        let ask =
+            data::DataRequest { token, op, shard, layout, body: &body, bulk, client, kept, behind };
         let submitted = self.data.submit(turn, &ask);
         self.scratch.recycle(body);
         if let Err(protocol_error) = submitted {

@@ -33,6 +33,7 @@ impl Lane {
         }
         self.sessions.remove_tables(&sessions);
         self.drop_handles(turn, client);
+        self.end_writing_of_client(turn, client);
         self.log(turn, LogLevel::Warning, &format!("client {client} was evicted"));
         if self.recovery.is_over() {
             self.record_evictions(turn);

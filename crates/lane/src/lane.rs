@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use disk::ShardPosition;
 use interface::{
     Action, Bulk, CloseReason, ConnId, Core, Event, LaneTime, Mono, NetEvent, PeerEvent, Seed,
-    Span, StoreEvent, Turn,
+    Span, StoreEvent, Ticket, Turn,
 };
 use wire::{InodeNo, Map, PeerLane, ProtocolError, SLOT_COUNT_MIN, ShardId, Transno};
 
@@ -203,6 +203,9 @@ impl Lane {
         match event {
             StoreEvent::Logged { result, .. } => self.on_logged(turn, result),
             StoreEvent::LogSpace(space) => self.commit.set_space(space),
+            StoreEvent::Space { ticket: Ticket(crate::ticket::FREE_SPACE_TICKET), result } => {
+                self.on_free_space(result.ok());
+            }
             StoreEvent::Space { ticket, result } => self.on_space(turn, ticket, result),
             StoreEvent::Rows { ticket, result } if ticket.0 & TICKET_TAG == PATH_TICKET => {
                 self.on_path_rows(turn, ticket, result);

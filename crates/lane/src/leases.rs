@@ -16,6 +16,7 @@ mod outgoing;
 mod pages;
 mod recall;
 mod table;
+mod writing;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -29,6 +30,7 @@ use outgoing::{Outgoing, Recalled, SentRecall};
 pub(crate) use pages::PagesGrant;
 use table::{Lease, Table};
 use wire::{ClientUuid, LeaseCounts, LeaseNo, RecallNo, Rule, Rules, SessionId, ShardId};
+use writing::Writing;
 
 /// A coordinator that found a lease at a participant retries within this time.
 const RETRY_MS: u64 = 100;
@@ -51,6 +53,7 @@ struct Wait {
 pub(crate) struct Leases {
     table: Table,
     heat: Heat,
+    writing: Writing,
     waits: HashMap<LeaseKey, Wait, Seed>,
     /// Recalls that are not acknowledged.
     recalls: BTreeMap<RecallNo, SentRecall>,
@@ -77,6 +80,7 @@ impl Leases {
         Self {
             table: Table::new(seed, count_max),
             heat: Heat::new(seed),
+            writing: Writing::new(),
             waits: HashMap::with_hasher(seed),
             recalls: BTreeMap::new(),
             outgoing: BTreeMap::new(),
@@ -92,13 +96,14 @@ impl Leases {
     }
 
     /// Whether no client has a lease.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.table.count() == 0
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.count() == 0 && !self.writing.has_any()
     }
 
     /// The counters.
     pub(crate) fn counts(&self) -> LeaseCounts {
-        let held_count = u64::try_from(self.table.count()).unwrap_or(u64::MAX);
+        let held_count = self.table.count() + self.writing_count();
+        let held_count = u64::try_from(held_count).unwrap_or(u64::MAX);
         LeaseCounts { held_count, ..self.counts }
     }
 
@@ -109,6 +114,9 @@ impl Leases {
     /// Recalls a key from all clients but this one. Returns whether any of them has a lease of it.
     fn recall(&mut self, conflict: &LeaseConflict, client: ClientUuid, now: Mono) -> bool {
         let LeaseConflict { key, name } = conflict;
+        if let LeaseKey::Writing(inode) = key {
+            return self.recall_writing(*inode, client, now);
+        }
         let mut recalled = Vec::new();
         let times = (now, self.term_from(now));
         if !self.table.recall(*key, client, times, &mut recalled) {
@@ -184,6 +192,9 @@ impl Leases {
 
     /// The sessions whose leases of a key are being recalled.
     pub(crate) fn recalled_from(&mut self, key: LeaseKey, now: Mono) -> Vec<SessionId> {
+        if let LeaseKey::Writing(inode) = key {
+            return self.recalled_writer(inode).into_iter().collect();
+        }
         let leases = self.table.live(key, now).iter();
         leases.filter(|lease| lease.is_recalled()).map(|lease| lease.session).collect()
     }
@@ -200,7 +211,13 @@ impl Leases {
 
     /// Whether all recalled leases of a key have ended. Then nothing waits for it.
     fn has_ended(&mut self, key: LeaseKey, now: Mono) -> bool {
-        let ended = !self.table.live(key, now).iter().any(Lease::is_recalled);
+        let ended = match key {
+            LeaseKey::Writing(inode) => !self.writing.has(inode),
+            LeaseKey::Attributes(_)
+            | LeaseKey::Name(..)
+            | LeaseKey::Contents(_)
+            | LeaseKey::Pages(_) => !self.table.live(key, now).iter().any(Lease::is_recalled),
+        };
         if ended && let Some(at) = self.expires_at.remove(&key) {
             self.expiries.remove(&(at, key));
         }
@@ -216,6 +233,10 @@ impl Leases {
             }
             self.expiries.pop_first();
             self.expires_at.remove(&key);
+            if let LeaseKey::Writing(_) = key {
+                self.counts.expired_count += 1;
+                return Some(key);
+            }
             // The holder's term may have been renewed since.
             let Some(until) = self.table.recalled_until(key, now) else {
                 self.counts.expired_count += 1;

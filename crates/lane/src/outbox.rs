@@ -3,6 +3,7 @@
 use crate::Lane;
 use crate::acknowledgements::Gate;
 use crate::counters::bytes_of;
+use crate::request::ReceivedRequest;
 use crate::request_header::{RequestHeader, SlotId, Target};
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::State;
@@ -14,6 +15,13 @@ use wire::{Header, Op, Reply, ReplyParts, SessionId, ShardId, Status, Transno, X
 const RETRY_AFTER_MS: u32 = 20;
 
 impl Lane {
+    /// Answers a request without a body, with its session's highest durable transaction.
+    pub(crate) fn answer_committed(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
+        let committed = self.committed(received.request.shard, received.request.session);
+        let response = Response { committed, ..Response::plain(Status::Ok, &[]) };
+        self.send_reply(turn, received.conn, &received.header(), &response);
+    }
+
     /// Sends a reply, if its connection is still open.
     pub(crate) fn send(
         &mut self,

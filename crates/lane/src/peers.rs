@@ -399,6 +399,7 @@ impl Lane {
             PeerBody::CycleFound { search } => self.break_cycle(turn, search),
             PeerBody::Acknowledgement {} | PeerBody::Barrier {} => {}
             PeerBody::Restated {} => self.on_restated(turn, from),
+            PeerBody::WriterFenced { inode, client } => self.on_writer_fenced(inode, client),
         }
     }
 }

@@ -6,6 +6,8 @@ pub(crate) const TICKET_TAG: u64 = 0xff << 56;
 pub(crate) const DATA_TICKET: u64 = 1 << 56;
 /// Queries of the space under the store.
 pub(crate) const SPACE_TICKET: u64 = 2 << 56;
+/// Queries of the space that is promised with write leases.
+pub(crate) const FREE_SPACE_TICKET: u64 = 7 << 56;
 /// Queries of the resource usage.
 pub(crate) const USAGE_TICKET: u64 = 4 << 56;
 /// The same, for other threads of the process.

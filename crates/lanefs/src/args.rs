@@ -60,7 +60,7 @@ pub(crate) use generated_docs::{Completions, Man};
 pub(crate) use inspect::{Inspect, InspectWhat};
 pub(crate) use job::{JobArg, job};
 pub(crate) use lease_grants::{Granting, LeaseGrants};
-pub(crate) use leases::{Leases, LeasesArg};
+pub(crate) use leases::{Leases, LeasesArg, WriteBehind, WriteBehindArg};
 pub(crate) use line::parse;
 pub(crate) use log::LogArg;
 pub(crate) use metrics::MetricsArg;
@@ -500,7 +500,8 @@ pub(crate) struct Mount {
     /// Options of the mount as mount(8) has them, with commas between them: those that every file system has
     /// (ro, noexec, nosymfollow, noatime, suid, dev, ... and their opposites), remount for other flags of what is
     /// mounted already, allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE,
-    /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW, job=NAME
+    /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW,
+    /// write_behind=HOW, job=NAME
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Which export to mount [default: the one that is called default; unless `lanefs export` made it
@@ -529,6 +530,8 @@ pub(crate) struct Mount {
     pub(crate) pin: PinArg,
     #[command(flatten)]
     pub(crate) leases: LeasesArg,
+    #[command(flatten)]
+    pub(crate) write_behind: WriteBehindArg,
     #[command(flatten)]
     pub(crate) job: JobArg,
     #[command(flatten)]

@@ -11,7 +11,7 @@ mod remount;
 
 pub(crate) use by_type::{is_by_type, run as run_by_type};
 
-use crate::args::{self, Leases, Pin};
+use crate::args::{self, Leases, Pin, WriteBehind};
 use crate::control::ControlSocket;
 use crate::exit::{Code, Exit};
 use crate::lanes::{self, ProcessEvent, count_text};
@@ -297,6 +297,8 @@ fn start(
     let leases = plan.options.leases == Leases::On;
     let forgets_names = plan.forgets_names;
     let cache = leases.then(new_cache).transpose()?;
+    let is_behind = plan.options.write_behind == WriteBehind::On;
+    let behind = (leases && is_behind).then(|| Arc::new(fuse::Behind::default()));
     // A lock request that waits occupies a place of a queue; some places are reserved for unlocks.
     let places = usize::from(depth).saturating_sub(QUEUE_PLACES_LEFT);
     let lock_wait_count_max = if over_io_uring { places } else { usize::MAX };
@@ -326,6 +328,7 @@ fn start(
         let client_seals = plan.certificates.as_ref().map(Certificates::seals);
         let core = (pin == Pin::On).then_some(*core);
         let (secret_file, cache) = (plan.secret_file.clone(), cache.clone());
+        let behind = behind.clone();
         let make = move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.say = log::of_lane(lane.0);
@@ -344,6 +347,10 @@ fn start(
             let lane = fuse::MountLane::new(fuse_config, Client::new(config));
             let lane = match cache {
                 Some(cache) => lane.with_cache(cache),
+                None => lane,
+            };
+            let lane = match behind {
+                Some(behind) => lane.with_write_behind(behind),
                 None => lane,
             };
             Ok((ring_config, lane))

@@ -24,6 +24,8 @@ pub enum LeaseKey {
     Contents(InodeNo),
     /// The pages of a file, at its data shard.
     Pages(InodeNo),
+    /// A new file, which its client writes behind.
+    Writing(InodeNo),
 }
 
 /// A key that other clients must not cache, with its name.
@@ -83,6 +85,22 @@ impl Shard {
         }
     }
 
+    /// Adds the files that no other client may be writing behind when a request is executed: all that
+    /// it names. [`Self::lease_conflicts`] has the other keys.
+    pub fn writing_conflicts(&self, (op, body): (Op, &[u8]), conflicts: &mut Vec<LeaseConflict>) {
+        let Some(needs) = needs_of(op, body) else { return };
+        let named = needs.entries().filter_map(|(dir, name)| self.state.entry(dir, name.bytes()));
+        let named = named.map(|target| target.inode);
+        let all = needs.inodes().chain(named).map(LeaseKey::Writing);
+        conflicts.extend(all.map(LeaseConflict::of));
+    }
+
+    /// Whether a client has an inode open for writing.
+    #[must_use]
+    pub fn is_written_by(&self, inode: InodeNo, client: ClientUuid) -> bool {
+        self.handles.writes(inode, client)
+    }
+
     /// The same for the requirements of a coordinator.
     pub fn required_lease_conflicts(
         &self,
@@ -96,10 +114,13 @@ impl Shard {
                 Requirement::Inode(inode) => {
                     conflicts.push(LeaseConflict::of(LeaseKey::Attributes(inode)));
                     conflicts.push(LeaseConflict::of(LeaseKey::Contents(inode)));
+                    conflicts.push(LeaseConflict::of(LeaseKey::Writing(inode)));
                 }
                 Requirement::Entry(dir, name) => {
                     let target = self.state.entry(dir, &name);
                     self.entry_conflicts(dir, &name, target, conflicts);
+                    let writing = target.map(|target| LeaseKey::Writing(target.inode));
+                    conflicts.extend(writing.map(LeaseConflict::of));
                 }
                 // They change nothing that is shown.
                 Requirement::New(_) | Requirement::Topology | Requirement::Ancestor { .. } => {}

@@ -323,6 +323,7 @@ impl KernelCache {
                 }
                 RecalledKey::Contents(inode) => drop(self.contents.remove(inode)),
                 RecalledKey::Pages(inode) => drop(self.pages.remove(inode)),
+                RecalledKey::Writing(_) => {}
                 RecalledKey::Name(dir, bytes) => {
                     self.names.retain(|(parent, name), _| {
                         (*parent, name_bytes(*name)) != (*dir, &bytes[..])

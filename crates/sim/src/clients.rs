@@ -4,6 +4,7 @@ use crate::audit::LossyRead;
 use crate::bytes::{FileChange, Found, TimedChange, explain_all, uncertain};
 use crate::cache::{KernelCache, Offer};
 use crate::due::{CLOCK_RATE, Due, Place};
+use crate::early::EarlyWrites;
 use crate::mount_cache::{learn, new_cache};
 use crate::net::{End, SentFrame};
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
@@ -51,6 +52,7 @@ pub(crate) struct Mount {
     pub(crate) cache: KernelCache,
     /// What its lanes know.
     pub(crate) known: Cache,
+    pub(crate) early: EarlyWrites,
     /// Its monotonic clock advances so much while 1,000 pass.
     pub(crate) clock_rate: u64,
 }
@@ -91,7 +93,7 @@ impl Simulation {
                 };
                 let core = Client::new(config);
                 ClientLane {
-                    core: if caches { core.with_leases() } else { core },
+                    core: if caches { core.with_leases().with_writes_behind() } else { core },
                     state: LaneState::default(),
                     outstanding: BTreeMap::new(),
                     to_begin: Vec::new(),
@@ -113,6 +115,7 @@ impl Simulation {
             audits,
             cache: KernelCache::default(),
             known: new_cache(known_seed, crate::rules::of_run(self.plan.injection)),
+            early: EarlyWrites::default(),
             clock_rate,
         });
         client
@@ -174,7 +177,7 @@ impl Simulation {
                 }
             }
         }
-        let Mount { lanes, cache, known, audits, .. } = &mut self.mounts[client];
+        let Mount { lanes, cache, known, audits, early, .. } = &mut self.mounts[client];
         let caches = self.plan.leases && !*audits;
         let lane_id = LaneId(narrow_u16(lane));
         let sim_lane = &mut lanes[lane];
@@ -185,20 +188,37 @@ impl Simulation {
             sim_lane.core.apply(&mut turn, event);
         }
         for tag in std::mem::take(&mut sim_lane.interrupts) {
+            if early.under_way.is_some_and(|(under_way, _)| under_way == tag) {
+                continue;
+            }
             sim_lane.core.interrupt(&mut turn, CallId(u64::from(tag)));
         }
-        for tag in std::mem::take(&mut sim_lane.to_begin) {
+        let mut answered_early = Vec::new();
+        while early.under_way.is_none() && !sim_lane.to_begin.is_empty() {
+            let tag = sim_lane.to_begin.remove(0);
             let spec = self.calls[narrow(u64::from(tag)) - 1].spec;
+            let at = early.begin(tag, &spec);
+            answered_early.extend(at.map(|at| (tag, at)));
             let bulk = written(&spec).map(|bytes| sim_lane.state.bufs.put(bytes));
             sim_lane.outstanding.insert(tag, bulk);
             spec.with(tag, bulk, |id, call| {
                 if caches {
                     sim_lane.asked.insert(tag, known.begin(now.mono, lane_id, &call));
                 }
+                let call = match (call, at) {
+                    (client::Call::Write(write), Some(file_offset)) => {
+                        let (append, behind) = (true, true);
+                        client::Call::Write(client::Write { file_offset, append, behind, ..write })
+                    }
+                    (call, _) => call,
+                };
                 sim_lane.core.call(&mut turn, id, call);
             });
         }
-        for (_, id, keys) in sim_lane.recalls.extract_if(.., |(at_ns, ..)| *at_ns <= now_ns) {
+        let is_due = |(at_ns, _, keys): &mut (u64, RecallId, Vec<RecalledKey>)| {
+            *at_ns <= now_ns && !early.delays(keys)
+        };
+        for (_, id, keys) in sim_lane.recalls.extract_if(.., is_due) {
             cache.recall(&keys);
             sim_lane.core.acknowledge(id);
         }
@@ -206,6 +226,7 @@ impl Simulation {
         let mut recalls = Vec::new();
         loop {
             let before = answers.len();
+            early.take_ended(lane).into_iter().for_each(|inode| sim_lane.core.end_writing(inode));
             sim_lane.core.note_use(known.used_at());
             sim_lane.core.settle(&mut turn);
             known.set_term(lane_id, sim_lane.core.term());
@@ -221,13 +242,24 @@ impl Simulation {
                     learn(known, asked, made, (&result, offer));
                 }
                 cache.end(&call, now_ns, offer);
+                if let (Ok(Answer::Created { attr, .. }), true) = (&result, granted.writing) {
+                    early.grant(lane, attr.inode);
+                }
                 if let (Ok(Answer::Opened { handle, .. }), true) = (&result, keeps) {
                     sim_lane.core.keep(*handle);
                 }
                 answers.push((id, result, reply_bytes));
             }
             let recalled: Vec<_> = core::iter::from_fn(|| sim_lane.core.next_recall()).collect();
-            recalled.iter().flat_map(|(_, keys)| keys).for_each(|key| known.recall(key));
+            for key in recalled.iter().flat_map(|(_, keys)| keys) {
+                known.recall(key);
+                if let RecalledKey::Writing(inode) = key {
+                    early.end(*inode);
+                }
+            }
+            for inode in sim_lane.core.take_ended_writing() {
+                early.end(inode);
+            }
             recalls.extend(recalled);
             if sim_lane.core.take_late_change() {
                 known.clear();
@@ -241,6 +273,20 @@ impl Simulation {
             if answers.len() == before && !drops {
                 break;
             }
+        }
+        for (tag, file_offset) in answered_early {
+            let life = self.server.life;
+            let call = &mut self.calls[narrow(u64::from(tag)) - 1];
+            let result = crate::work::CallResult {
+                file_offset: Some(file_offset),
+                ..crate::work::CallResult::default()
+            };
+            // No sync is known to cover it: it may be executed later.
+            (call.ended, call.ended_life) = (CallState::Done(result), 0);
+            call.ended_ns = Some(now_ns);
+            let call = call.clone();
+            self.log_line(|| format!("client {client}.{lane}: {tag} is answered early ({life})"));
+            self.record_change(tag, &call);
         }
         self.delay_recalls((client, lane), recalls);
         let sim_lane = &mut self.mounts[client].lanes[lane];
@@ -329,6 +375,9 @@ impl Simulation {
             sim_lane.state.bufs.release(bulk.buf);
         }
         self.log_line(|| format!("client {client}.{lane}: {tag} ended with {result:?}"));
+        if self.mounts[client].early.under_way.is_some_and(|(under_way, _)| under_way == tag) {
+            return self.end_early(client, tag, result.is_ok());
+        }
         let ended = ended_with(result);
         let now_ns = self.now_ns;
         let life = self.mounts[client].lanes[lane].frame_life;

@@ -200,7 +200,8 @@ impl Plan {
             | Rule::LeaseRestart
             | Rule::KnownNames
             | Rule::OwnChanges
-            | Rule::LeasePages => self.lease(rule),
+            | Rule::LeasePages
+            | Rule::WriteBehind => self.lease(rule),
             Rule::OwnUnacked
             | Rule::Tombstones
             | Rule::Topology
@@ -276,6 +277,21 @@ impl Plan {
                     [(Kind::Create, 1), (Kind::Open, 2), (Kind::Read, 6), (Kind::Write, 6)];
                 self.mix = MIX.to_vec();
                 (self.choice_count, self.name_count) = (1, 1);
+                self.write_bytes_max = 300;
+            }
+            Rule::WriteBehind => {
+                // New files that one client writes and others look at.
+                const MIX: [(Kind, u64); 7] = [
+                    (Kind::Create, 6),
+                    (Kind::Unlink, 5),
+                    (Kind::Open, 6),
+                    (Kind::Read, 8),
+                    (Kind::Write, 12),
+                    (Kind::Resize, 2),
+                    (Kind::Close, 4),
+                ];
+                self.mix = MIX.to_vec();
+                (self.choice_count, self.name_count) = (2, 6);
                 self.write_bytes_max = 300;
             }
             _ => {}

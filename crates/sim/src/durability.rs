@@ -56,6 +56,9 @@ impl Simulation {
             let ended_ns =
                 change.ended_ns.filter(|ended_ns| change.certain && *ended_ns < read_began_ns);
             let (Some(ended_ns), Some(call)) = (ended_ns, self.call_of(tag)) else { return false };
+            if self.may_lack_early(tag) {
+                return false;
+            }
             let synced_ns = self.synced_files.get(&(inode, call.ended_life));
             synced_ns.is_some_and(|synced_ns| ended_ns < *synced_ns) || self.is_certain(call)
         };

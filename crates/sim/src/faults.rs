@@ -1,5 +1,6 @@
 //! Injects the faults of the plan, and generates the calls of the workload.
 
+use crate::clients::Mount;
 use crate::due::{Due, Place, ScheduledFault};
 use crate::net::{End, SentFrame};
 use crate::number::{low_u8, wide};
@@ -187,6 +188,9 @@ impl Simulation {
             return self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
         }
         if let CallSpec::Close { handle } = spec {
+            let Mount { handles, early, .. } = &mut self.mounts[client];
+            let closed = handles.iter().find(|(open, ..)| *open == handle);
+            closed.into_iter().for_each(|(_, inode, _)| early.end(*inode));
             self.mounts[client].handles.retain(|(open, ..)| *open != handle);
         }
         let tag = self.begin_call(client, lane, spec);
@@ -290,10 +294,13 @@ impl Simulation {
                 Some(CallSpec::Read { inode, file_offset, read_bytes })
             }
             Kind::Write => {
-                let (_, inode, _) = handle.filter(|(_, _, write)| *write)?;
+                let early = self.mounts[client].early.latest();
+                let early = early.filter(|_| !self.prng.one_in(4));
+                let known = handle.filter(|(_, _, write)| *write).map(|(_, inode, _)| inode);
+                let inode = early.or(known)?;
                 self.write_count += 1;
                 let file_offset = self.prng.number() % (most + 1);
-                let append = self.prng.one_in(2);
+                let append = self.prng.one_in(2) || early.is_some();
                 let write_bytes = 1 + self.prng.number() % most;
                 let value = low_u8(1 + (self.write_count - 1) % 255);
                 let sync = self.prng.one_in(8);

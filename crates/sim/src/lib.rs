@@ -43,6 +43,7 @@ mod clients;
 mod control;
 mod due;
 mod durability;
+mod early;
 mod faults;
 mod lying_disk;
 mod malicious_client;

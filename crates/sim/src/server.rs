@@ -187,6 +187,7 @@ impl Simulation {
             sim_lane.core.apply(&mut turn, event);
         }
         sim_lane.core.settle(&mut turn);
+        self.see_taken_leases(lane);
         for action in actions {
             if !self.server.up {
                 return;

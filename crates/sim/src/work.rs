@@ -358,7 +358,7 @@ impl CallSpec {
             }
             Self::Write { inode, file_offset, append, sync, .. } => {
                 let clears = wire::ClearPrivileges::Nothing;
-                Call::Write(Write { inode, file_offset, append, bulk, sync, clears })
+                Call::Write(Write { inode, file_offset, append, bulk, sync, clears, behind: false })
             }
             Self::Getxattr { inode, name } => {
                 let name = Bytes(xattr_name(name));

@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field            request                      reply
 //!      0     4 magic "LNFS"
-//!      4     1 version 14
+//!      4     1 version 17
 //!      5     1 kind             6                            7
 //!      6     2 op
 //!      8     4 body_bytes
@@ -56,7 +56,7 @@ pub const WELCOME_BODY_BYTES_MAX: u32 = 21 * 1024;
 const _: () =
     assert!(Map::BYTES_MAX + 64 <= WELCOME_BODY_BYTES_MAX as usize, "a Welcome has any map");
 const MAGIC: [u8; 4] = *b"LNFS";
-const VERSION: u8 = 16;
+const VERSION: u8 = 17;
 const HEADER_CRC_OFFSET: usize = 16;
 const BULK_CRC_OFFSET: usize = 20;
 const FLAGS_OFFSET: usize = 30;
@@ -72,14 +72,15 @@ pub mod request_flag {
     /// A replay: the client has the reply. The body is a [`crate::Replay`]; `transno`, `slot` and
     /// `xid` are those of the original. The bulk of a write is included.
     pub const REPLAY: u16 = 2;
-    /// Reply when the change is durable (O_SYNC, a synchronous mount). Bit 2 is
-    /// [`super::reply_flag::BULK_UNCHECKED`], which is never set in a request.
+    /// Reply when the change is durable (O_SYNC, a synchronous mount). Bit 2 is never set.
     pub const SYNC: u16 = 8;
     /// The client caches: grant the leases that the op grants ([`crate::LeaseGrant`]).
     pub const LEASES: u16 = 16;
     /// The bytes were stored to through a mapping, and are written back from the page cache. Such a
     /// write may be what the end of a lease of its client waits for.
     pub const WRITE_BACK: u16 = 32;
+    /// About writing behind ([`crate::lease_flag::WRITING`]): docs/protocol.md 20.6.
+    pub const BEHIND: u16 = 64;
 }
 
 /// Bits of [`Reply::flags`].
@@ -92,8 +93,7 @@ pub mod reply_flag {
     /// TLS. Only on a reply with bulk. [`super::Header::encode`] sets and clears it, and
     /// [`super::Header::put_sums`] clears it.
     pub const BULK_UNCHECKED: u16 = 4;
-    /// The change is not durable yet: a redo token ends the body. The client keeps it until
-    /// `committed` reaches `transno`. See [`crate::ReplyParts`].
+    /// The change is not durable yet: a redo token ends the body. See [`crate::ReplyParts`].
     pub const TOKEN: u16 = 8;
     /// A [`crate::LeaseGrant`] with its further attributes follows the reply message. Never with [`FROM_SLOT`].
     pub const LEASES: u16 = 16;

@@ -16,8 +16,10 @@ pub mod lease_flag {
     pub const CONTENTS: u8 = 4;
     /// The new name of a rename.
     pub const NEW_NAME: u8 = 8;
+    /// The new file may be written behind: other clients see it only when that is done.
+    pub const WRITING: u8 = 16;
     /// Every bit that is defined.
-    pub const ALL: u8 = ATTRIBUTES | NAME | CONTENTS | NEW_NAME;
+    pub const ALL: u8 = ATTRIBUTES | NAME | CONTENTS | NEW_NAME | WRITING;
 }
 
 /// What a reply grants: the end of the suffix of a reply with [`crate::reply_flag::LEASES`].
@@ -70,6 +72,8 @@ pub enum LeaseKey<'a> {
     All,
     /// The bytes of a file in page caches, at its data shard.
     Pages(InodeNo),
+    /// A new file, which its client writes behind.
+    Writing(InodeNo),
 }
 
 impl<'a> Wire<'a> for LeaseKey<'a> {
@@ -93,6 +97,10 @@ impl<'a> Wire<'a> for LeaseKey<'a> {
                 to.write(&5_u8);
                 to.write(inode);
             }
+            Self::Writing(inode) => {
+                to.write(&6_u8);
+                to.write(inode);
+            }
         }
     }
     fn decode(from: &mut Reader<'a>) -> Result<Self, DecodeError> {
@@ -102,10 +110,15 @@ impl<'a> Wire<'a> for LeaseKey<'a> {
             3 => Self::Contents(from.read()?),
             4 => Self::All,
             5 => Self::Pages(from.read()?),
+            6 => Self::Writing(from.read()?),
             _ => return Err(DecodeError::ProtocolError(ProtocolError::Malformed)),
         })
     }
 }
+
+/// The most bytes of its answered writes that a client has under way: so many are promised to each
+/// client with write leases.
+pub const BEHIND_BYTES_MAX: u64 = 32 << 20;
 
 message! {
     /// The body of a [`crate::FrameKind::Recall`]: these leases end. The client invalidates the
@@ -126,5 +139,7 @@ message! {
         recall_nos: List<'a, RecallNo>,
         /// The client has dropped every lease of this server lane up to this one; 0: none.
         dropped_until: LeaseNo,
+        /// Files that the client does not write behind any more: nothing of them is under way.
+        written: List<'a, InodeNo>,
     }
 }

@@ -90,6 +90,8 @@ rules! {
     OwnChanges "own-changes",
     /// A change of contents waits until other clients have dropped their pages of them.
     LeasePages "lease-pages",
+    /// What a client writes behind is seen by others only when it has been written.
+    WriteBehind "write-behind",
     /// Objects are synced before the rows pass records that have bytes of them.
     ContentsFlush "contents-flush",
     /// Bytes in the log are not redone where a later record says that the object has them.

@@ -64,7 +64,11 @@ fn decoders() -> Vec<Decoder> {
     let (recall_no, lease_no_max) = (RecallNo(1), LeaseNo(2));
     let recall = Recall { recall_no, lease_no_max, keys: List::new(3, &keys) };
     let nos = RecallNo(1).to_bytes();
-    let recall_ack = RecallAck { recall_nos: List::new(1, &nos), dropped_until: LeaseNo(3) };
+    let recall_ack = RecallAck {
+        recall_nos: List::new(1, &nos),
+        dropped_until: LeaseNo(3),
+        written: List::new(1, &nos),
+    };
     let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 1 };
     vec![
         decoder!(Hello, hello),

@@ -291,7 +291,10 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     reply("recall", recall(&recalled()));
     let recall_nos = [RecallNo(92), RecallNo(93)].map(|no| no.to_bytes()).concat();
     let recall_nos = List::new(2, &recall_nos);
-    reply("recall_ack", RecallAck { recall_nos, dropped_until: LeaseNo(94) }.to_bytes());
+    let written = [InodeNo(95), InodeNo(96)].map(|inode| inode.to_bytes()).concat();
+    let written = List::new(2, &written);
+    let ack = RecallAck { recall_nos, dropped_until: LeaseNo(94), written };
+    reply("recall_ack", ack.to_bytes());
     reply("grant", Grant { inode, wait_id: 84, status: Status::Deadlock }.to_bytes());
     reply("stats", {
         Stats {
@@ -509,7 +512,8 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let grant = Grant { inode: InodeNo(258), wait_id: 85, status };
     frame("grant", Header::Grant, None, &grant.to_bytes());
     frame("recall", Header::Recall, None, &recall(&recalled()));
-    let ack = RecallAck { recall_nos: List::new(0, &[]), dropped_until: LeaseNo(98) };
+    let (recall_nos, written) = (List::new(0, &[]), List::new(0, &[]));
+    let ack = RecallAck { recall_nos, dropped_until: LeaseNo(98), written };
     frame("recall ack", Header::RecallAck, None, &ack.to_bytes());
     let [from, to] = [(2, 1), (1, 0)]
         .map(|(server, lane)| PeerLane { server: ServerId(server), lane: LaneId(lane) });

@@ -92,6 +92,7 @@ fn mkdir(text: &str) -> Call<'_> {
 }
 
 const BOTH: Granted = Granted {
+    writing: false,
     attributes: Some(UNTIL),
     attributes_no: wire::LeaseNo(0),
     name: Some(UNTIL),

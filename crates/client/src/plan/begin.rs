@@ -223,11 +223,12 @@ impl Encoder<'_> {
     }
 
     fn write(&mut self, write: &crate::Write) -> NewRequest {
-        let crate::Write { inode, file_offset, append, clears, .. } = *write;
+        let crate::Write { inode, file_offset, append, clears, behind, .. } = *write;
         let first_byte = if append { 0 } else { file_offset };
         let message = wire::Write { inode, file_offset, append, clears };
         let request = self.contents(Op::Write, (inode, first_byte), &message);
-        NewRequest { bulk: write.bulk, sync: write.sync, ..request }
+        let flags = if behind { request_flag::BEHIND } else { 0 };
+        NewRequest { bulk: write.bulk, sync: write.sync, flags, ..request }
     }
 
     fn read_list(&mut self, args: &crate::ReadList<'_>) -> NewRequest {

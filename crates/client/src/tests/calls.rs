@@ -298,6 +298,7 @@ fn requests_that_would_be_protocol_errors_are_not_sent() {
         bulk,
         sync: false,
         clears: wire::ClearPrivileges::Nothing,
+        behind: false,
     };
     harness.call(2, Call::Write(write));
     assert_eq!(harness.outcome(), Err(Status::Invalid));

@@ -90,6 +90,7 @@ fn a_synchronous_write_sets_the_flag() {
             bulk,
             sync,
             clears: wire::ClearPrivileges::Nothing,
+            behind: false,
         };
         harness.call(1, Call::Write(write));
         harness.hang_up();

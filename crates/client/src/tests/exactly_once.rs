@@ -94,6 +94,7 @@ fn a_write_retains_its_bytes_until_the_reply() {
         bulk: Some(bytes),
         sync: false,
         clears: wire::ClearPrivileges::Nothing,
+        behind: false,
     };
     harness.call(1, Call::Write(write));
     harness.hang_up();
@@ -244,6 +245,7 @@ fn after_a_restart_handles_are_reopened_before_anything_else() {
         bulk: Some(bytes),
         sync: false,
         clears: wire::ClearPrivileges::Nothing,
+        behind: false,
     };
     harness.call(3, Call::Write(write));
     assert_eq!(harness.requests.len(), 2);

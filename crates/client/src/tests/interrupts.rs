@@ -21,6 +21,7 @@ fn write() -> Call<'static> {
         bulk,
         sync: false,
         clears: wire::ClearPrivileges::Nothing,
+        behind: false,
     })
 }
 

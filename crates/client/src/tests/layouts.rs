@@ -14,7 +14,7 @@ const LAYOUT: Layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 1 };
 fn write() -> Call<'static> {
     let (bulk, clears) = (Some(bulk(7, 9)), wire::ClearPrivileges::Nothing);
     let (file_offset, append, sync) = (1 << 20, false, false);
-    Call::Write(Write { inode: OTHER, file_offset, append, bulk, sync, clears })
+    Call::Write(Write { inode: OTHER, file_offset, append, bulk, sync, clears, behind: false })
 }
 
 fn read() -> Call<'static> {

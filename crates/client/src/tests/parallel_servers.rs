@@ -173,7 +173,7 @@ fn a_write_that_is_refused_for_its_map_keeps_its_slot_and_layout() {
     assert_eq!(size(harness.outcome()), 4711);
     let (bulk, clears) = (Some(super::harness::bulk(7, 9)), wire::ClearPrivileges::Nothing);
     let (inode, file_offset, append, sync) = (FILE, 0, false, false);
-    let write = crate::Write { inode, file_offset, append, bulk, sync, clears };
+    let write = crate::Write { inode, file_offset, append, bulk, sync, clears, behind: false };
     harness.call(2, Call::Write(write));
     let refused = harness.take();
     assert_eq!(harness.server_of(refused.conn), ServerId::FIRST);

@@ -32,6 +32,7 @@ pub(super) fn write(buf: u32, bulk_bytes: u32) -> Call<'static> {
         bulk,
         sync: false,
         clears: wire::ClearPrivileges::Nothing,
+        behind: false,
     })
 }
 

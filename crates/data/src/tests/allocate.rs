@@ -204,6 +204,7 @@ fn a_seek_reports_the_unstable_change_it_shows() {
         bulk: None,
         client,
         kept: false,
+        behind: false,
     };
     harness.with(|shards, turn| shards.submit(turn, &request)).unwrap();
     let seek = ticket(&harness.one());

@@ -43,6 +43,7 @@ impl Harness {
             bulk: None,
             client,
             kept: false,
+            behind: false,
         };
         self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
         token

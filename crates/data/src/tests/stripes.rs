@@ -94,8 +94,17 @@ impl World {
         let body = body.to_bytes();
         let (shard, client) = (ShardId::data(0), CLIENT);
         let layout = Some(self.layout);
-        let request =
-            DataRequest { token, op, shard, layout, body: &body, bulk, client, kept: false };
+        let request = DataRequest {
+            token,
+            op,
+            shard,
+            layout,
+            body: &body,
+            bulk,
+            client,
+            kept: false,
+            behind: false,
+        };
         self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
         token
     }

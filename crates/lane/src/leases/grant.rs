@@ -69,7 +69,7 @@ impl Lane {
     /// [`crate::scratch::Scratch`].
     pub(crate) fn grant(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &mut Turn<'_>,
         received: &ReceivedRequest<'_>,
         status: Status,
     ) -> Option<ReplyLease> {
@@ -93,6 +93,9 @@ impl Lane {
             lease_no: LeaseNo(self.leases.lease_no_last.0 + 1),
             now: turn.now.mono,
         };
+        if request.flags & request_flag::BEHIND != 0 {
+            self.ask_for_space(turn);
+        }
         let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
         let names = self.metas[granting.index].leasable_names(request.op, body);
         let mut entry_count = 0;
@@ -102,7 +105,13 @@ impl Lane {
             Grants::Attributes => self.grant_attributes(granting),
             Grants::Name => {
                 let name = self.grant_key(names[0], granting, lease_flag::NAME);
-                if absent { name } else { name | self.grant_attributes(granting) }
+                if absent {
+                    name
+                } else {
+                    let Granting { holder, lease_no, now, .. } = granting;
+                    let writing = self.grant_writing((holder, lease_no, now), received, body);
+                    name | self.grant_attributes(granting) | writing
+                }
             }
             Grants::RemovedName => self.grant_key(names[0], granting, lease_flag::NAME),
             Grants::Inode => 0,

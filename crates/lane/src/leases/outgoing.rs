@@ -69,6 +69,7 @@ fn wire_key<'a>(key: LeaseKey, name: &'a [u8]) -> Option<wire::LeaseKey<'a>> {
         LeaseKey::Attributes(inode) => wire::LeaseKey::Attributes(inode),
         LeaseKey::Contents(inode) => wire::LeaseKey::Contents(inode),
         LeaseKey::Pages(inode) => wire::LeaseKey::Pages(inode),
+        LeaseKey::Writing(inode) => wire::LeaseKey::Writing(inode),
         LeaseKey::Name(dir, _) => wire::LeaseKey::Name(dir, wire::Name::new(name).ok()?),
     })
 }

@@ -168,6 +168,9 @@ impl Lane {
         turn: &mut Turn<'_>,
         received: &ReceivedRequest<'_>,
     ) -> Result<(), ProtocolError> {
-        if self.waits_for_pages(turn, received) { Ok(()) } else { self.ask_data(turn, received) }
+        if self.refuses_write_behind(turn, received) || self.waits_for_pages(turn, received) {
+            return Ok(());
+        }
+        self.ask_data(turn, received)
     }
 }

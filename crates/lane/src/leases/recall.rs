@@ -26,6 +26,7 @@ impl Leases {
         dropped_until: LeaseNo,
         touched: &mut Vec<LeaseKey>,
     ) {
+        // Dropped leases are those that are cached: what is written behind ends when it is written.
         for recall_no in recall_nos {
             // Others' recalls are not this session's to acknowledge.
             if self.recalls.get(&recall_no).is_none_or(|recall| recall.session != session) {
@@ -37,7 +38,11 @@ impl Leases {
                 self.touch_recalled(session, recall.lease_no_max, touched);
             }
             for key in &recall.keys {
-                self.table.end(*key, session, recall.lease_no_max);
+                if let LeaseKey::Writing(inode) = key {
+                    self.end_writing(*inode, session);
+                } else {
+                    self.table.end(*key, session, recall.lease_no_max);
+                }
             }
             touched.extend(recall.keys);
         }
@@ -77,13 +82,21 @@ impl Lane {
     ) -> bool {
         let row = received.request.op.row();
         let changes = row.executor == Executor::Metadata && row.changes != Changes::Never;
-        if self.leases.is_empty() || !changes {
+        let is_behind = row.executor == Executor::Metadata
+            && self.leases.has_writing()
+            && self.config.rules.hold(Rule::WriteBehind);
+        if self.leases.is_empty() || !(changes || is_behind) {
             return false;
         }
         let index = self.meta_index(received.request.shard);
         let ask = self.meta_request(turn, received);
         let mut conflicts = Vec::new();
-        self.metas[index].lease_conflicts(&ask, &mut conflicts);
+        if changes {
+            self.metas[index].lease_conflicts(&ask, &mut conflicts);
+        }
+        if is_behind {
+            self.metas[index].writing_conflicts((ask.op, ask.body), &mut conflicts);
+        }
         let client = received.open.client;
         let Some(first) = self.recall_all(&conflicts, client, turn.now.mono) else {
             return false;
@@ -182,8 +195,13 @@ impl Lane {
         let Some(served) = self.connections.served_mut(conn) else { return Ok(()) };
         let session = served.session();
         let mut touched = Vec::new();
-        let RecallAck { recall_nos, dropped_until } = ack;
+        let RecallAck { recall_nos, dropped_until, written } = ack;
         self.leases.acknowledge(session, recall_nos.iter(), dropped_until, &mut touched);
+        for inode in written.iter() {
+            if self.leases.end_writing(inode, session) {
+                touched.push(LeaseKey::Writing(inode));
+            }
+        }
         self.end_leases(turn, touched);
         Ok(())
     }
@@ -192,6 +210,7 @@ impl Lane {
     pub(crate) fn drop_leases_of(&mut self, turn: &mut Turn<'_>, session: SessionId) {
         let mut touched = Vec::new();
         self.leases.drop_all(session, LeaseNo(u64::MAX), &mut touched);
+        self.leases.end_writing_of(session, &mut touched);
         self.end_leases(turn, touched);
     }
 
@@ -199,6 +218,11 @@ impl Lane {
     pub(crate) fn expire_leases(&mut self, turn: &mut Turn<'_>) {
         let mut expired = Vec::new();
         while let Some(key) = self.leases.next_expired(turn.now.mono) {
+            if let LeaseKey::Writing(inode) = key
+                && let Some(client) = self.leases.take_writing(inode)
+            {
+                self.fence_writer(turn, (inode, client));
+            }
             expired.push(key);
         }
         self.leases.forget_recalls(turn.now.mono);
@@ -206,7 +230,7 @@ impl Lane {
     }
 
     /// Leases of these keys have ended: what waited for the last of a key goes on.
-    fn end_leases(&mut self, turn: &mut Turn<'_>, touched: Vec<LeaseKey>) {
+    pub(super) fn end_leases(&mut self, turn: &mut Turn<'_>, touched: Vec<LeaseKey>) {
         let mut any = false;
         for key in touched {
             if self.leases.has_ended(key, turn.now.mono) {

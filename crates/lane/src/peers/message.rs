@@ -118,6 +118,8 @@ tagged! {
         15 Restated {}
         /// Replies wait until the receiver has applied all before it.
         16 Barrier {}
+        /// A client's write lease of a file was taken: its writes behind are refused.
+        17 WriterFenced { inode: InodeNo, client: ClientUuid }
     }
 }
 
@@ -126,7 +128,10 @@ impl PeerBody<'_> {
     /// follows from the reply may reach the receiver by another way, and must find it applied.
     pub(crate) const fn is_barrier(&self) -> bool {
         match self {
-            Self::PrivilegedBits { .. } | Self::Export { .. } | Self::Barrier {} => true,
+            Self::PrivilegedBits { .. }
+            | Self::Export { .. }
+            | Self::Barrier {}
+            | Self::WriterFenced { .. } => true,
             Self::Containment { message } => matches!(
                 message,
                 ContainmentMessage::Changed { .. } | ContainmentMessage::Moved { .. }

@@ -8,6 +8,7 @@ mod participants;
 mod random;
 mod restarts;
 mod traces;
+mod writing;
 
 use crate::test_server::TestServer;
 use crate::tests::peer::{HelloFields, Peer, ROOT, create, name};
@@ -28,6 +29,7 @@ enum Key {
     Name(InodeNo, String),
     Contents(InodeNo),
     Pages(InodeNo),
+    Writing(InodeNo),
     All,
 }
 
@@ -39,6 +41,7 @@ impl From<LeaseKey<'_>> for Key {
             LeaseKey::Name(dir, name) => {
                 Self::Name(dir, String::from_utf8(name.bytes().to_vec()).unwrap())
             }
+            LeaseKey::Writing(inode) => Self::Writing(inode),
             LeaseKey::Pages(inode) => Self::Pages(inode),
             LeaseKey::All => Self::All,
         }
@@ -200,7 +203,7 @@ impl Holder {
         let bytes: Vec<u8> = nos.iter().flat_map(|no| no.to_bytes()).collect();
         let recall_nos = List::new(nos.len() as u32, &bytes);
         let mut frame = Vec::new();
-        let ack = RecallAck { recall_nos, dropped_until };
+        let ack = RecallAck { recall_nos, dropped_until, written: List::new(0, &[]) };
         Header::RecallAck.encode(&mut frame, None, |to| to.write(&ack));
         server.send(self.peer.conn, frame, None);
     }

@@ -201,6 +201,9 @@ impl Lane {
     }
 
     fn resume_read(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
+        if self.leases.has_writing() && self.waits_for_leases(turn, received) {
+            return;
+        }
         let effect = match self.execute(turn, received) {
             Ok(effect) => effect,
             Err(protocol_error) => return self.protocol_error(turn, received.conn, protocol_error),

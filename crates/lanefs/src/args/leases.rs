@@ -11,6 +11,31 @@ pub(crate) enum Leases {
     Off,
 }
 
+/// Whether programs wait for their writes to new files.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WriteBehind {
+    /// A write to the end of a new file is answered when it is sent; other mounts see the file when
+    /// it is written
+    On,
+    /// Each write is answered when the server has it
+    Off,
+}
+
+/// The same as an argument.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct WriteBehindArg {
+    /// Whether programs go on before the server has what they write to new files; a mount that is
+    /// killed may lose what is under way. Needs leases
+    #[arg(
+        long,
+        value_name = "HOW",
+        value_enum,
+        default_value_t = WriteBehind::On,
+        env = "LANEFS_WRITE_BEHIND"
+    )]
+    pub(crate) write_behind: WriteBehind,
+}
+
 /// The same as an argument.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LeasesArg {

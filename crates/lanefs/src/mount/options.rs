@@ -5,7 +5,7 @@
 use super::independent::{Independent, flags_of, is_of_fuse, look_up};
 use crate::args::LANE_COUNT_MAX;
 use crate::args::{
-    self, CertArg, Driver, Leases, Pin, SPIN_MAX, SealArg, Transport, spin_us, units,
+    self, CertArg, Driver, Leases, Pin, SPIN_MAX, SealArg, Transport, WriteBehind, spin_us, units,
 };
 use crate::exit::{Code, Exit};
 use crate::{address, background};
@@ -18,7 +18,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Options with a value.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 14] = [
     "export",
     "secret_file",
     "cert",
@@ -31,13 +31,14 @@ const SETTINGS: [&str; 13] = [
     "pin",
     "spin",
     "leases",
+    "write_behind",
     "job",
 ];
 
 /// The supported options of `-o`, for the error message about others.
 const KNOWN: &str = "those of mount(8) that every file system has, remount, allow_other, seal, plain, export=NAME, \
     secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW, \
-    job=NAME";
+    write_behind=HOW, job=NAME";
 
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +67,8 @@ pub(crate) struct Options {
     pub(crate) spin_us: u32,
     /// Whether the kernel caches.
     pub(crate) leases: Leases,
+    /// Whether writes to new files are answered early.
+    pub(crate) write_behind: WriteBehind,
     /// What the mount is used for.
     pub(crate) job: String,
     /// Whether connections are under TLS.
@@ -98,6 +101,7 @@ impl Options {
             pin: args.pin.pin,
             spin_us: args.spin.us(),
             leases: args.leases.leases,
+            write_behind: args.write_behind.write_behind,
             job: args.job.job.clone(),
             seal: args.seal,
             certificates: args.certificates.clone(),
@@ -149,6 +153,7 @@ impl Options {
             Some(("driver", which)) => self.driver = one_of(option, which)?,
             Some(("pin", how)) => self.pin = one_of(option, how)?,
             Some(("leases", how)) => self.leases = one_of(option, how)?,
+            Some(("write_behind", how)) => self.write_behind = one_of(option, how)?,
             Some(("job", name)) => self.job = args::job(name).map_err(Exit::usage)?,
             Some(("spin", time)) => self.spin_us = spin_us(spin(option, time)?),
             Some(_) | None => return Ok(self.remount && is_of_fuse(option)),

@@ -40,7 +40,8 @@ fn an_operation_on_a_name_is_one_request_of_either_lane() {
 fn count_requests(fixture: &str, lanes: &str) {
     let Some(fixture) = Fixture::new(fixture) else { return };
     let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "60s"]);
-    let mount = fixture.mount(&server.address, "a", &[&LEASES[..], &["--lanes", lanes]].concat());
+    let more = ["--lanes", lanes, "--write-behind", "off"];
+    let mount = fixture.mount(&server.address, "a", &[&LEASES[..], &more].concat());
     let deep = deep(&mount.dir);
     // The server grants once it has recorded the sessions of the lanes.
     for count in 0..20 {

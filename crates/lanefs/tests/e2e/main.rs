@@ -100,4 +100,5 @@ mod usage;
 mod version;
 mod warm;
 mod why;
+mod write_behind;
 mod xattrs;

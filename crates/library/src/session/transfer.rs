@@ -90,6 +90,7 @@ impl Session {
                     bulk: Some(bulk),
                     sync: false,
                     clears: wire::ClearPrivileges::Nothing,
+                    behind: false,
                 });
                 begun.push((self.begin(&call).await, bulk));
             }

@@ -152,7 +152,7 @@ impl World {
                 assert!(writer.is_none(), "nobody writes what client {number} has cached");
                 Value::Contents
             }
-            Key::Pages(_) | Key::All => panic!("no key of a cache"),
+            Key::Pages(_) | Key::Writing(_) | Key::All => panic!("no key of a cache"),
         };
         assert_eq!(cached.value, value, "client {number} answers {key:?} from its cache");
         true

@@ -1,0 +1,416 @@
+//! The files that a mount writes behind: a table that all lanes read and write without locks, because
+//! the kernel sends each request of a file to any of them.
+//!
+//! ```text
+//! CREATE, with a write lease ─▶ idle ─ WRITE at the end ─▶ writing ─ answered ─▶ idle ─ RELEASE ─▶ free
+//!                                └ SETATTR of times ─▶ setting ─┘
+//! recalled, or anything else changes the file ─▶ ended: idle again, writes are waited for
+//! ```
+//! A file has at most one write under way that its caller does not wait for, and behind it one change
+//! of its times: so they are executed in the order of their callers. Whatever else concerns the file
+//! waits until nothing is under way. A file and a name have one place each; where it is taken, a new
+//! file is not written behind.
+//!
+//! Invariant: `BUSY` is set from before the kernel gets its reply until the server has answered.
+
+use alloc::boxed::Box;
+use core::array;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use wire::{Attr, HandleId, InodeNo, LaneId, Status, Wire as _};
+
+const COUNT: usize = 4096;
+const ATTR_WORDS: usize = Attr::WIRE_BYTES.div_ceil(8);
+
+/// Bits of a state; above them are the error and the generation.
+mod bit {
+    pub(super) const HELD: u64 = 1;
+    pub(super) const WRITING: u64 = 2;
+    pub(super) const SETTING: u64 = 4;
+    pub(super) const ENDED: u64 = 8;
+    /// It is being filled in.
+    pub(super) const NEW: u64 = 16;
+}
+const BUSY: u64 = bit::WRITING | bit::SETTING;
+const ERROR_SHIFT: u32 = 8;
+const ERROR_MASK: u64 = 0xffff << ERROR_SHIFT;
+const GENERATION_SHIFT: u32 = 24;
+
+#[derive(Debug)]
+struct Place {
+    state: AtomicU64,
+    inode: AtomicU64,
+    size_bytes: AtomicU64,
+    handle: AtomicU64,
+    name_hash: AtomicU64,
+    /// Lanes that wait, by their bits.
+    waiters: AtomicU64,
+    attr: [AtomicU64; ATTR_WORDS],
+}
+
+/// The table.
+#[derive(Debug)]
+pub struct Behind {
+    places: Box<[Place]>,
+    /// Inodes, by the hashes of the names that they were created under.
+    names: Box<[AtomicU64]>,
+    held_count: AtomicUsize,
+    /// Bytes of the writes under way.
+    bytes: AtomicU64,
+    written_count: AtomicU64,
+    written_bytes: AtomicU64,
+    lost_count: AtomicU64,
+    lost_bytes: AtomicU64,
+}
+
+/// What a mount has written behind.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct BehindCounts {
+    /// Files.
+    pub held_count: u64,
+    /// Bytes under way.
+    pub held_bytes: u64,
+    /// Writes that the server has executed.
+    pub written_count: u64,
+    /// Their bytes.
+    pub written_bytes: u64,
+    /// Writes that failed.
+    pub lost_count: u64,
+    /// Their bytes.
+    pub lost_bytes: u64,
+}
+
+/// A file that is created.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewFile<'a> {
+    pub(crate) attr: &'a Attr,
+    pub(crate) handle: HandleId,
+    pub(crate) parent: InodeNo,
+    pub(crate) name: &'a [u8],
+}
+
+/// How a change may be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How<T> {
+    /// Its caller waits for it.
+    Through,
+    /// When nothing is under way.
+    Later,
+    /// An earlier write has failed, and this caller is told so.
+    Failed(Status),
+    /// Its caller gets the answer at once.
+    Behind(T),
+}
+
+/// A write to the end of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Extent {
+    /// Where it begins; `None`: at the end.
+    pub(crate) file_offset: Option<u64>,
+    pub(crate) write_bytes: u64,
+    /// It may not be made behind.
+    pub(crate) is_awaited: bool,
+}
+
+impl Default for Behind {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        let place = |_| Place {
+            state: zero(),
+            inode: zero(),
+            size_bytes: zero(),
+            handle: zero(),
+            name_hash: zero(),
+            waiters: zero(),
+            attr: array::from_fn(|_| zero()),
+        };
+        Self {
+            places: (0..COUNT).map(place).collect(),
+            names: (0..COUNT).map(|_| zero()).collect(),
+            held_count: AtomicUsize::new(0),
+            bytes: zero(),
+            written_count: zero(),
+            written_bytes: zero(),
+            lost_count: zero(),
+            lost_bytes: zero(),
+        }
+    }
+}
+
+/// The place of a file: inode numbers are given in order.
+fn index_of(inode: InodeNo) -> usize {
+    let mixed = inode.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    usize::try_from(mixed).unwrap_or(0) % COUNT
+}
+
+/// FNV-1a: equal hashes of two names cost a wait.
+fn hash_of(parent: InodeNo, name: &[u8]) -> u64 {
+    let bytes = parent.0.to_le_bytes().into_iter().chain(name.iter().copied());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+const fn error_in(state: u64) -> u64 {
+    (state & ERROR_MASK) >> ERROR_SHIFT
+}
+
+impl Behind {
+    /// The counts.
+    #[must_use]
+    pub fn counts(&self) -> BehindCounts {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        BehindCounts {
+            held_count: u64::try_from(self.held_count.load(Ordering::Relaxed)).unwrap_or(u64::MAX),
+            held_bytes: load(&self.bytes),
+            written_count: load(&self.written_count),
+            written_bytes: load(&self.written_bytes),
+            lost_count: load(&self.lost_count),
+            lost_bytes: load(&self.lost_bytes),
+        }
+    }
+
+    /// Whether no file is written behind.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held_count.load(Ordering::SeqCst) == 0
+    }
+
+    /// The place of a file, and its state.
+    fn find(&self, inode: InodeNo) -> Option<(&Place, u64)> {
+        let place = &self.places[index_of(inode)];
+        let state = place.state.load(Ordering::SeqCst);
+        let is_held = state & bit::HELD != 0 && place.inode.load(Ordering::SeqCst) == inode.0;
+        // A place that was given to another file meanwhile has another generation.
+        is_held.then_some((place, state))
+    }
+
+    /// Changes the state of a file, unless `to` says that it stays.
+    fn change(&self, inode: InodeNo, to: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        loop {
+            let (place, state) = self.find(inode)?;
+            let next = to(state)?;
+            let changed =
+                place.state.compare_exchange(state, next, Ordering::SeqCst, Ordering::SeqCst);
+            if changed.is_ok() {
+                return Some(state);
+            }
+        }
+    }
+
+    /// A file may be written behind from now on, before the kernel knows it. Returns whether there is
+    /// a place for it.
+    pub(crate) fn insert(&self, file: &NewFile<'_>) -> bool {
+        let hash = hash_of(file.parent, file.name);
+        let name = &self.names[index_of(InodeNo(hash))];
+        let other = InodeNo(name.load(Ordering::SeqCst));
+        if self.find(other).is_some() {
+            return false;
+        }
+        let place = &self.places[index_of(file.attr.inode)];
+        let before = place.state.load(Ordering::SeqCst);
+        if before & (bit::HELD | bit::NEW) != 0 {
+            return false;
+        }
+        let generation = (before >> GENERATION_SHIFT).wrapping_add(1) << GENERATION_SHIFT;
+        let new = generation | bit::NEW;
+        let claimed =
+            place.state.compare_exchange(before, new, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if !claimed {
+            return false;
+        }
+        let set = |word: &AtomicU64, value: u64| word.store(value, Ordering::SeqCst);
+        set(&place.inode, file.attr.inode.0);
+        set(&place.size_bytes, 0);
+        set(&place.handle, file.handle.0);
+        set(&place.name_hash, hash);
+        set(name, file.attr.inode.0);
+        set(&place.waiters, 0);
+        let bytes = file.attr.to_bytes();
+        for (word, part) in place.attr.iter().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..part.len()].copy_from_slice(part);
+            set(word, u64::from_le_bytes(whole));
+        }
+        self.held_count.fetch_add(1, Ordering::SeqCst);
+        set(&place.state, generation | bit::HELD);
+        true
+    }
+
+    /// The file that was created under a name, if it is written behind.
+    pub(crate) fn named(&self, parent: InodeNo, name: &[u8]) -> Option<InodeNo> {
+        let hash = hash_of(parent, name);
+        let inode = InodeNo(self.names[index_of(InodeNo(hash))].load(Ordering::SeqCst));
+        let (place, _) = self.find(inode)?;
+        (place.name_hash.load(Ordering::SeqCst) == hash).then_some(inode)
+    }
+
+    /// The first file from a place on of which something is under way, and the place behind it.
+    pub(crate) fn busy_from(&self, first: usize) -> Option<(InodeNo, usize)> {
+        let places = self.places.iter().enumerate().skip(first);
+        let mut busy = places.filter(|(_, place)| {
+            let state = place.state.load(Ordering::SeqCst);
+            state & bit::HELD != 0 && state & BUSY != 0
+        });
+        let (index, place) = busy.next()?;
+        Some((InodeNo(place.inode.load(Ordering::SeqCst)), index + 1))
+    }
+
+    /// Whether something of a file is under way.
+    pub(crate) fn is_busy(&self, inode: InodeNo) -> bool {
+        self.find(inode).is_some_and(|(_, state)| state & BUSY != 0)
+    }
+
+    /// The same; if so, this lane is told when that is over.
+    pub(crate) fn waits(&self, inode: InodeNo, lane: LaneId) -> bool {
+        let Some((place, _)) = self.find(inode) else { return false };
+        place.waiters.fetch_or(lane_bit(lane), Ordering::SeqCst);
+        self.is_busy(inode)
+    }
+
+    /// The same, but for a change of times that waits for a write.
+    pub(crate) fn times_wait(&self, inode: InodeNo, lane: LaneId) -> bool {
+        let Some((place, _)) = self.find(inode) else { return false };
+        place.waiters.fetch_or(lane_bit(lane), Ordering::SeqCst);
+        self.find(inode).is_some_and(|(_, state)| state & bit::WRITING != 0)
+    }
+
+    /// None of the file's writes is made behind any more.
+    pub(crate) fn end(&self, inode: InodeNo) {
+        self.change(inode, |state| (state & bit::ENDED == 0).then_some(state | bit::ENDED));
+    }
+
+    /// Begins a write.
+    pub(crate) fn begin_write(&self, inode: InodeNo, extent: Extent) -> How<u64> {
+        let Extent { file_offset, write_bytes, is_awaited } = extent;
+        loop {
+            let Some((place, state)) = self.find(inode) else { return How::Through };
+            if state & BUSY != 0 {
+                return How::Later;
+            }
+            if let Some(status) = self.take_error(inode) {
+                return How::Failed(status);
+            }
+            if state & bit::ENDED != 0 {
+                return How::Through;
+            }
+            let size_bytes = place.size_bytes.load(Ordering::SeqCst);
+            let is_at_end = file_offset.is_none_or(|offset| offset == size_bytes);
+            let end = size_bytes.saturating_add(write_bytes);
+            let under_way = self.bytes.load(Ordering::SeqCst).saturating_add(write_bytes);
+            let fits = under_way <= wire::BEHIND_BYTES_MAX && i64::try_from(end).is_ok();
+            let is_behind = is_at_end && fits && write_bytes > 0 && !is_awaited;
+            let next = state | if is_behind { bit::WRITING } else { bit::ENDED };
+            let changed =
+                place.state.compare_exchange(state, next, Ordering::SeqCst, Ordering::SeqCst);
+            if changed.is_err() {
+                continue;
+            }
+            if !is_behind {
+                return How::Through;
+            }
+            place.size_bytes.store(end, Ordering::SeqCst);
+            self.bytes.fetch_add(write_bytes, Ordering::SeqCst);
+            return How::Behind(size_bytes);
+        }
+    }
+
+    /// A write behind was answered. Returns the lanes that wait.
+    pub(crate) fn end_write(
+        &self,
+        inode: InodeNo,
+        write_bytes: u64,
+        result: Result<(), Status>,
+    ) -> u64 {
+        self.bytes.fetch_sub(write_bytes, Ordering::SeqCst);
+        let (count, bytes) = match result {
+            Ok(()) => (&self.written_count, &self.written_bytes),
+            Err(_) => (&self.lost_count, &self.lost_bytes),
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(write_bytes, Ordering::Relaxed);
+        self.end_busy(inode, bit::WRITING, result)
+    }
+
+    /// A change of times was answered. Returns the lanes that wait.
+    pub(crate) fn end_times(&self, inode: InodeNo, result: Result<(), Status>) -> u64 {
+        self.end_busy(inode, bit::SETTING, result)
+    }
+
+    fn end_busy(&self, inode: InodeNo, busy: u64, result: Result<(), Status>) -> u64 {
+        let error = match result {
+            Ok(()) => 0,
+            Err(status) => u64::from(status.number()) << ERROR_SHIFT | bit::ENDED,
+        };
+        self.change(inode, |state| {
+            let error = if error_in(state) > 0 { bit::ENDED & error } else { error };
+            Some(state & !busy | error)
+        });
+        let place = &self.places[index_of(inode)];
+        place.waiters.swap(0, Ordering::SeqCst)
+    }
+
+    /// Begins a change of a file's times, which may follow a write. Returns the attributes of the file
+    /// before it.
+    pub(crate) fn begin_times(&self, inode: InodeNo) -> How<Attr> {
+        loop {
+            let Some((place, state)) = self.find(inode) else { return How::Through };
+            if state & bit::SETTING != 0 {
+                return How::Later;
+            }
+            if state & bit::ENDED != 0 || error_in(state) > 0 {
+                return if state & BUSY != 0 { How::Later } else { How::Through };
+            }
+            let mut bytes = [0; ATTR_WORDS * 8];
+            for (part, word) in bytes.chunks_mut(8).zip(&place.attr) {
+                part.copy_from_slice(&word.load(Ordering::SeqCst).to_le_bytes());
+            }
+            let size_bytes = place.size_bytes.load(Ordering::SeqCst);
+            let next = state | bit::SETTING;
+            let changed =
+                place.state.compare_exchange(state, next, Ordering::SeqCst, Ordering::SeqCst);
+            if changed.is_err() {
+                continue;
+            }
+            let Ok(attr) = Attr::decode_all(&bytes[..Attr::WIRE_BYTES]) else {
+                self.end_times(inode, Ok(()));
+                return How::Through;
+            };
+            return How::Behind(Attr { size_bytes, ..attr });
+        }
+    }
+
+    /// Gives a begun change of times back.
+    pub(crate) fn give_back_times(&self, inode: InodeNo) -> u64 {
+        self.end_times(inode, Ok(()))
+    }
+
+    /// Takes the error of an earlier write: it is reported once.
+    pub(crate) fn take_error(&self, inode: InodeNo) -> Option<Status> {
+        let taken = self.change(inode, |state| {
+            (error_in(state) > 0 && state & BUSY == 0).then_some(state & !ERROR_MASK)
+        });
+        let number = u16::try_from(error_in(taken?)).unwrap_or(0);
+        let status = Status::from_number(number).unwrap_or(Status::Io);
+        Some(if matches!(status, Status::NoSpace | Status::Quota) { status } else { Status::Io })
+    }
+
+    /// The kernel has released a handle of a file. Whether that was the one that it was created with,
+    /// so that it is written behind no more. Nothing of it is under way.
+    pub(crate) fn release(&self, inode: InodeNo, handle: HandleId) -> bool {
+        let Some((place, _)) = self.find(inode) else { return false };
+        if place.handle.load(Ordering::SeqCst) != handle.0 {
+            return false;
+        }
+        let released = self.change(inode, |state| {
+            (state & BUSY == 0).then_some(state >> GENERATION_SHIFT << GENERATION_SHIFT)
+        });
+        if released.is_some() {
+            self.held_count.fetch_sub(1, Ordering::SeqCst);
+        }
+        released.is_some()
+    }
+}
+
+/// The bit of a lane among those that wait.
+pub(crate) const fn lane_bit(lane: LaneId) -> u64 {
+    1 << (lane.0 % 64)
+}
