@@ -7,9 +7,10 @@ use crate::exit::{Code, Exit};
 use anyhow::Result;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The port when none is named.
 pub(crate) const PORT_DEFAULT: u16 = 7117;
@@ -118,6 +119,29 @@ pub(crate) fn resolve(full: &str) -> Result<SocketAddr> {
     found.sort_by_key(SocketAddr::is_ipv6);
     let first = found.first().copied();
     Ok(first.ok_or_else(|| Exit::new(Code::Unreachable, format!("{full} has no address")))?)
+}
+
+/// How long a server has to accept a connection before the next address is tried.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// Of several `HOST:PORT` the first at which a server accepts a connection; a single one as it is.
+pub(crate) fn that_answers(all: &[String]) -> Result<&String> {
+    if let [only] = all {
+        return Ok(only);
+    }
+    let mut failures = Vec::new();
+    for full in all {
+        let connected = resolve(full).and_then(|at| {
+            TcpStream::connect_timeout(&at, ANSWER_TIME)
+                .map_err(|error| anyhow::anyhow!("cannot connect to {full}: {error}"))
+        });
+        match connected {
+            Ok(_) => return Ok(full),
+            Err(why) => failures.push(format!("{why:#}")),
+        }
+    }
+    let line = format!("no server answers: {}", failures.join("; "));
+    Err(Exit::new(Code::Unreachable, line).into())
 }
 
 /// The address at which this host connects to a server that listens there: loopback for the unspecified
@@ -323,6 +347,19 @@ mod tests {
         for text in ["127.0.0.1:5", "[::1]:5"] {
             assert_eq!(resolve(text).unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn the_first_address_with_a_server_is_taken() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = server.local_addr().unwrap().to_string();
+        // Nobody listens at the discard port.
+        let nobody = "127.0.0.1:9".to_owned();
+        assert_eq!(that_answers(std::slice::from_ref(&nobody)).unwrap(), &nobody);
+        let all = [nobody.clone(), there.clone(), nobody.clone()];
+        assert_eq!(that_answers(&all).unwrap(), &there);
+        let line = that_answers(&[nobody.clone(), nobody]).unwrap_err().to_string();
+        assert_eq!(line.matches("cannot connect to 127.0.0.1:9").count(), 2, "{line}");
     }
 
     #[test]

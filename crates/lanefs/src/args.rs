@@ -492,7 +492,8 @@ pub(crate) struct Serve {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Mount {
-    /// The server: HOST or HOST:PORT, followed by /EXPORT for an export
+    /// The server: HOST or HOST:PORT, followed by /EXPORT for an export. Of several addresses,
+    /// separated by commas, the first that answers is used
     #[arg(value_name = "ADDRESS")]
     pub(crate) source: String,
     /// Where to mount; an existing, empty directory

@@ -95,7 +95,8 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
 
 /// What SIGHUP has read again. Lanes read both by themselves when they need them; this says what they will find.
 fn reload(options: &Options) -> Result<Reload> {
-    let address = options.address.clone();
+    // Certificates are looked for by the name of the first one.
+    let address = options.addresses[0].clone();
     let secret_file = options.secret_file.as_ref().map(std::path::absolute).transpose()?;
     let shown = (options.seal, options.certificates.clone());
     Reload::new(move || match Login::read(&address, secret_file.as_deref(), (shown.0, &shown.1)) {
@@ -118,10 +119,11 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
     options.check_rights()?;
     let driver = driver::choose(options.driver)?;
     let transport = fuse_device::transport(options.fuse, driver)?;
+    let address = address::that_answers(&options.addresses)?;
     let shown = (options.seal, &options.certificates);
     let Login { secrets, secret_file, certificates, sealing } =
-        Login::read(&options.address, options.secret_file.as_deref(), shown)?;
-    let server = address::resolve(&options.address)?;
+        Login::read(address, options.secret_file.as_deref(), shown)?;
+    let server = address::resolve(address)?;
     let connect_options = ConnectOptions {
         address: server,
         secret: secrets.current,

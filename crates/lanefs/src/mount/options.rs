@@ -43,8 +43,8 @@ const KNOWN: &str = "those of mount(8) that every file system has, remount, allo
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
-    /// `HOST:PORT`.
-    pub(crate) address: String,
+    /// `HOST:PORT` of servers, at least one: the first that answers is used.
+    pub(crate) addresses: Vec<String>,
     /// Empty: the nameless one.
     pub(crate) export: String,
     /// What the kernel itself sees to.
@@ -82,12 +82,13 @@ impl Options {
     /// What a command line asks for. Where flags and `-o` say different things, `-o` is followed;
     /// two exports are an error.
     pub(crate) fn of(args: &args::Mount) -> Result<Self> {
-        let (address, export) = split_source(&args.source);
+        let (addresses, export) = split_source(&args.source);
+        let addresses: Result<Vec<String>> = addresses.split(',').map(address::full).collect();
         let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
         flags.set(MountFlags::NOSUID, !args.powers.suid);
         flags.set(MountFlags::NODEV, !args.powers.dev);
         let mut options = Self {
-            address: address::full(address)?,
+            addresses: addresses?,
             export: export.unwrap_or_default().to_owned(),
             flags,
             named: MountFlags::empty(),
@@ -213,7 +214,8 @@ pub(crate) fn known_of(options: &[String]) -> String {
     split(options).filter(is_known).collect::<Vec<_>>().join(",")
 }
 
-/// `HOST:PORT/EXPORT`, with `lanefs://` before it or not: address and export.
+/// `HOST:PORT/EXPORT`, with `lanefs://` before it or not, or several `HOST:PORT` separated by commas:
+/// addresses and export.
 fn split_source(source: &str) -> (&str, Option<&str>) {
     let rest = source.strip_prefix(address::SCHEME).unwrap_or(source);
     match rest.split_once('/') {
@@ -282,7 +284,10 @@ mod tests {
         let named = MountFlags::SYNCHRONOUS;
         assert_eq!(options(&["-o", all]).unwrap(), Options { named, ..plain.clone() });
         assert_eq!(plain.flags, MountFlags::NOSUID | MountFlags::NODEV);
-        assert_eq!((plain.address.as_str(), plain.export.as_str()), ("host:7117", "data"));
+        assert_eq!(
+            (plain.addresses, plain.export.as_str()),
+            (vec!["host:7117".to_owned()], "data")
+        );
     }
 
     #[test]
@@ -358,6 +363,7 @@ mod tests {
     #[test]
     fn a_source_may_name_an_export() {
         assert_eq!(split_source("h:1"), ("h:1", None));
+        assert_eq!(split_source("h:1,[::1]:2/a"), ("h:1,[::1]:2", Some("a")));
         assert_eq!(split_source("h:1/"), ("h:1", Some("")));
         assert_eq!(split_source("lanefs://[::1]:2/a"), ("[::1]:2", Some("a")));
     }

@@ -208,3 +208,23 @@ fn an_ordinary_user_s_options_reach_the_kernel_through_fusermount3() {
     mount.stop();
     up.stop();
 }
+
+#[test]
+fn of_several_addresses_the_first_that_answers_is_mounted() {
+    let Some(fixture) = Fixture::new("addresses") else { return };
+    let up = fixture.up(&[]);
+    fs::write(up.dir.join("file"), "x").unwrap();
+    // Nobody listens at the discard port.
+    let source = format!("127.0.0.1:9,{},127.0.0.1:9/up", up.address);
+    let mut mount = fixture.mount(&source, "m", &[]);
+    assert_eq!(fs::read_to_string(mount.dir.join("file")).unwrap(), "x");
+    mount.process.signal(rustix::process::Signal::TERM);
+    mount.process.end();
+    let output = run(fixture.lanefs(["mount", "127.0.0.1:9,127.0.0.1:9"]).arg(&mount.dir));
+    let (code, line) = failure(&output);
+    assert!(
+        code == 3 && line.contains("no server answers: cannot connect to 127.0.0.1:9"),
+        "{line}"
+    );
+    up.stop();
+}
