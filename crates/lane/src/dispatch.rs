@@ -357,7 +357,6 @@ impl Lane {
             return Ok(());
         }
         self.report_open_files(turn, received, effect.status);
-        self.note_writing(turn, received, effect.status);
         self.on_made(received.request.op);
         self.remember_opener(received, &mut effect);
         if let Some((inode, privileged_bits)) = effect.privileged_bits {
@@ -379,6 +378,8 @@ impl Lane {
             self.on_settling(turn, Sizing { inode, number });
         }
         self.on_access_of(turn, received, effect.access);
+        // Others' requests may go on, and use the scratch.
+        self.note_writing(turn, received, effect.status);
         Ok(())
     }
 

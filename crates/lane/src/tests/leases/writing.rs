@@ -81,6 +81,19 @@ fn its_own_client_waits_for_nothing_and_a_close_ends_it() {
 }
 
 #[test]
+fn a_close_is_answered_before_what_waits_for_it_goes_on() {
+    let (mut server, mut writer, mut other, file) = scene(87);
+    other.send_lookup(&mut server, "f");
+    assert!(!other.has_reply(&mut server));
+    let close = Close { inode: file, handle: HandleId(900) };
+    let closed = writer.ask(&mut server, Op::Close, 1, &close);
+    assert_eq!((closed.head.status, closed.message), (Status::Ok, Vec::new()));
+    assert!(other.has_reply(&mut server));
+    let found = other.reply(&mut server);
+    assert_eq!(Entry::decode_all(&found.message).unwrap().attr.inode, file);
+}
+
+#[test]
 fn a_write_behind_is_refused_where_the_file_does_not_end() {
     let (mut server, mut writer, _, file) = scene(83);
     assert_eq!(writer.write_behind(&mut server, file, 4), Status::Stale);
