@@ -8,7 +8,7 @@
 //! ```
 //! Invariants: a request that changes a key is executed only while no other client has a lease of
 //! it; while a request waits for a key, or it is being recalled, nobody is granted it; what is here
-//! is lost with the lane, so only clients that the next recovery awaits are granted anything.
+//! is lost with the lane, so only sessions that the next recovery awaits are granted anything.
 
 mod grant;
 mod heat;
@@ -36,6 +36,8 @@ use writing::Writing;
 const RETRY_MS: u64 = 100;
 /// Keys that coordinators have found leased, remembered at a time.
 const RETRIED_COUNT_MAX: usize = 4096;
+/// Sessions of which a record is remembered at a time.
+const RECORDED_COUNT_MAX: usize = 1 << 16;
 
 /// Who waits for a key.
 #[derive(Clone, Copy, Default, Debug)]
@@ -64,8 +66,8 @@ pub(crate) struct Leases {
     expires_at: BTreeMap<LeaseKey, Mono>,
     lease_no_last: LeaseNo,
     recall_no_last: RecallNo,
-    /// A durable record of each client that was granted something.
-    recorded: BTreeMap<ClientUuid, (ShardId, SessionId)>,
+    /// A shard at which a session that was granted something is durably recorded.
+    recorded: BTreeMap<SessionId, ShardId>,
     /// 0: nothing is granted.
     term_ms: u64,
     /// So long is waited for holders that are silent.

@@ -1,7 +1,7 @@
 //! Grants: what the reply to an executed request lets its client cache.
 
-use super::Leases;
 use super::table::{Lease, Refusal};
+use super::{Leases, RECORDED_COUNT_MAX};
 use crate::Lane;
 use crate::acknowledgements::Gate;
 use crate::request::ReceivedRequest;
@@ -84,7 +84,7 @@ impl Lane {
             && status == Status::NotFound
             && received.denied.is_none();
         let client = received.open.client;
-        if !(status == Status::Ok || absent) || !self.may_grant(received, client) {
+        if !(status == Status::Ok || absent) || !self.may_grant(received) {
             return None;
         }
         let granting = Granting {
@@ -176,35 +176,36 @@ impl Lane {
     }
 
     /// Whether a client may be granted anything now.
-    fn may_grant(&mut self, received: &ReceivedRequest<'_>, client: ClientUuid) -> bool {
+    fn may_grant(&mut self, received: &ReceivedRequest<'_>) -> bool {
         let replaced = received.open.binding.squash.ids == SquashedIds::All;
         self.leases.term_ms > 0
             && !replaced
             && self.recovery.is_over()
             && !self.commit.has_failed()
             && (!self.config.rules.hold(Rule::LeaseRestart)
-                || self.is_recorded(client, (received.request.shard, received.request.session)))
+                || self.is_recorded((received.request.shard, received.request.session)))
     }
 
-    /// Whether the next recovery awaits a client: a session of it is durably known at this lane. If
-    /// no session of it is known, the one that asks is recorded.
-    pub(super) fn is_recorded(&mut self, client: ClientUuid, here: (ShardId, SessionId)) -> bool {
-        let known = self.leases.recorded.get(&client).copied();
-        if self.is_safely_recorded(here) || known.is_some_and(|key| self.is_safely_recorded(key)) {
+    /// Whether the next recovery awaits a session: it is durably recorded at a shard of this lane. If
+    /// it is not, it is recorded where it asks. Another session of its client does not do: that lane
+    /// of the client may be back while this one still answers from its cache.
+    pub(super) fn is_recorded(&mut self, (shard, session): (ShardId, SessionId)) -> bool {
+        let known = self.leases.recorded.get(&session).copied();
+        let mut likely = [Some(shard), known].into_iter().flatten();
+        if likely.any(|shard| self.is_safely_recorded((shard, session))) {
             return true;
         }
-        let sessions = self.sessions.of_client(client).to_vec();
-        let shards = self.shards();
-        let mut keys =
-            sessions.iter().flat_map(|session| shards.iter().map(|shard| (*shard, *session)));
-        let found = keys.find(|key| self.is_safely_recorded(*key));
+        let found = self.shards().into_iter().find(|at| self.is_safely_recorded((*at, session)));
         match found {
-            Some(key) => {
-                self.leases.recorded.insert(client, key);
+            Some(at) => {
+                if self.leases.recorded.len() >= RECORDED_COUNT_MAX {
+                    self.leases.recorded.clear();
+                }
+                self.leases.recorded.insert(session, at);
             }
             None => {
-                self.leases.recorded.remove(&client);
-                self.record_session(here);
+                self.leases.recorded.remove(&session);
+                self.record_session((shard, session));
             }
         }
         found.is_some()

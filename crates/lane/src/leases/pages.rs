@@ -111,7 +111,7 @@ impl Lane {
         let inode = request.op.inodes(&turn.arena.get(received.frame)[HEADER_BYTES..])[0]?;
         let client = received.open.client;
         let is_recorded = !self.config.rules.hold(Rule::LeaseRestart)
-            || self.is_recorded(client, (request.shard, request.session));
+            || self.is_recorded((request.shard, request.session));
         self.leases.grant_pages(inode, (request.session, client), turn.now.mono, is_recorded)
     }
 

@@ -58,6 +58,32 @@ fn a_holder_that_only_reads_is_awaited_after_a_restart() {
     assert!(writer.has_reply(&mut server));
 }
 
+#[test]
+fn each_lane_of_a_holder_is_awaited_after_a_restart() {
+    let mut server = TestServer::new(6);
+    server.limits.recovery_soft_ms = 100;
+    server.start(1);
+    server.run();
+    let mut first = Holder::unknown(&mut server, HelloFields::new(1));
+    first.lookup(&mut server, "x");
+    server.run();
+    let fields = HelloFields { client_lane: LaneId(1), ..HelloFields::new(1) };
+    let mut second = Holder::unknown(&mut server, fields);
+    assert_eq!(second.lookup(&mut server, "x").lease, None, "this lane is not recorded");
+    server.run();
+    assert_eq!(second.lookup(&mut server, "x").granted(), lease_flag::NAME);
+    let mut writer = Holder::new(&mut server, 2);
+    server.crash_losing_all();
+    server.start(1);
+    server.run();
+    come_back(&mut server, &mut writer);
+    come_back(&mut server, &mut first);
+    writer.send(&mut server, Op::Create, 1, &create("x"));
+    assert!(!writer.has_reply(&mut server), "the other lane may still answer that x is absent");
+    come_back(&mut server, &mut second);
+    assert!(writer.has_reply(&mut server));
+}
+
 /// A client changes something after a restart of which another, missing client had a lease.
 fn change_beside_missing(rules: wire::Rules) -> (TestServer, Holder) {
     let mut server = TestServer::new(2);
