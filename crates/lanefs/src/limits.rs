@@ -189,8 +189,8 @@ fn options() -> BTreeMap<String, Vec<String>> {
 
 #[test]
 fn options_of_the_manual_are_those_of_the_command_line() {
-    /// Of cargo and systemctl.
-    const OTHERS: [&str; 5] = ["release", "path", "profile", "example", "now"];
+    /// Of cargo and systemctl, and what only a build with a feature has.
+    const OTHERS: [&str; 7] = ["release", "path", "profile", "example", "features", "now", "otlp"];
     let options = options();
     let readme = include_str!("../../../README.md");
     let recovery = include_str!("../../../docs/recovery.md");

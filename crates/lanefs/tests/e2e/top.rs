@@ -244,11 +244,10 @@ fn a_stopped_mount_that_holds_a_lease_is_named() {
     let [here, there] = ["here", "there"].map(|name| {
         fixture.mount(&server.address, name, &[&LEASES[..], &["--job", name]].concat())
     });
-    fs::write(there.dir.join("file"), "text").unwrap();
-    let path = here.dir.join("file");
-    // The read has the size recorded; then the attributes may be cached.
-    assert_eq!(fs::read_to_string(&path).unwrap(), "text");
-    assert_eq!(fs::metadata(there.dir.join("file")).unwrap().len(), 4);
+    // No data shard has a directory's size, so its attributes may be cached at once.
+    fs::create_dir(there.dir.join("directory")).unwrap();
+    assert!(fs::metadata(there.dir.join("directory")).unwrap().is_dir());
+    let path = here.dir.join("directory");
     let pane = Pane::new(
         &fixture,
         (160, 30),
@@ -257,7 +256,7 @@ fn a_stopped_mount_that_holds_a_lease_is_named() {
     pane.line("no alerts");
     there.process.signal(Signal::STOP);
     let change = std::thread::spawn(move || {
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
     });
     let line = pane.line("ALERT client: ");
     assert!(line.contains(" (job there, id "), "{line}");
