@@ -168,6 +168,7 @@ mod rules {
         known_names KnownNames,
         own_changes OwnChanges,
         lease_pages LeasePages,
+        write_behind WriteBehind,
         contents_flush ContentsFlush,
         contents_order ContentsOrder,
     }
