@@ -43,6 +43,8 @@ pub(crate) enum InFlight {
     Seek { inode: InodeNo, token: Token, shown: Transno, stripe_index: u32, hole: bool },
     /// The cut of bytes that were never acknowledged, after a start.
     Trim { inode: InodeNo, stat: ObjectStat },
+    /// The sync of that cut.
+    TrimSync { inode: InodeNo, stat: ObjectStat },
     /// A sync of everything written so far.
     Sync { inode: InodeNo },
     /// The load of ranges of an object, for the log.

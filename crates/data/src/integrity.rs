@@ -200,6 +200,7 @@ impl Shards {
                 | InFlight::Reshape { .. }
                 | InFlight::Seek { .. }
                 | InFlight::Trim { .. }
+                | InFlight::TrimSync { .. }
                 | InFlight::Sync { .. }
                 | InFlight::Remove { .. }
                 | InFlight::Load { .. },

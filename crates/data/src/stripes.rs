@@ -287,7 +287,8 @@ impl Shards {
         }
     }
 
-    /// Sets the file's size. `settles`: durably, as far as it removes bytes.
+    /// Sets the file's size. `settles`: of a file of several objects durably, as far as it removes
+    /// bytes.
     pub(crate) fn truncate_objects(
         &mut self,
         turn: &mut Turn<'_>,

@@ -209,6 +209,14 @@ impl Harness {
         self.with(|shards, turn| shards.on_done(turn, ticket, Ok(())));
     }
 
+    /// A cut of the object ends, and is made durable.
+    fn cut_done(&mut self, cut: &Action) {
+        self.done(cut);
+        let sync = self.one();
+        assert!(matches!(sync, Action::Object(ObjectAction::Sync { .. })), "{sync:?}");
+        self.done(&sync);
+    }
+
     fn fail(&mut self, action: &Action, errno: u16) {
         let ticket = ticket(action);
         self.with(|shards, turn| shards.on_done(turn, ticket, Err(Errno(errno))));
@@ -444,7 +452,7 @@ fn a_failed_append_leaves_nothing_of_itself() {
         matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 100, .. })),
         "{cut:?}"
     );
-    harness.done(&cut);
+    harness.cut_done(&cut);
     assert!(matches!(
         harness.one(),
         Action::Object(ObjectAction::Write { object_offset: 100, .. })
@@ -475,7 +483,7 @@ fn a_failed_write_does_not_undo_concurrent_ones() {
     harness.read(0, 1000);
     harness.stat(Some(310));
     let cut = harness.one();
-    harness.done(&cut);
+    harness.cut_done(&cut);
     assert!(matches!(harness.one(), Action::Object(ObjectAction::Read { read_bytes: 200, .. })));
 }
 
@@ -697,7 +705,7 @@ fn after_a_start_unrecorded_bytes_are_cut_off() {
         assert!(
             matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: to, .. }) if to == size_bytes)
         );
-        harness.done(&cut);
+        harness.cut_done(&cut);
         let append = harness.one();
         assert!(
             matches!(append, Action::Object(ObjectAction::Write { object_offset, .. }) if object_offset == size_bytes)

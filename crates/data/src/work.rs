@@ -244,6 +244,7 @@ impl Shards {
                 | InFlight::Reshape { .. }
                 | InFlight::Seek { .. }
                 | InFlight::Trim { .. }
+                | InFlight::TrimSync { .. }
                 | InFlight::Sync { .. }
                 | InFlight::Remove { .. }
                 | InFlight::Step { .. }
@@ -279,6 +280,7 @@ impl Shards {
                 | InFlight::Seek { .. }
                 | InFlight::Reshape { .. }
                 | InFlight::Trim { .. }
+                | InFlight::TrimSync { .. }
                 | InFlight::Sync { .. }
                 | InFlight::Remove { .. }
                 | InFlight::Load { .. }
@@ -312,7 +314,13 @@ impl Shards {
                 self.on_reshaped(turn, inode, effect, result.map(|()| size_bytes));
                 self.ran_alone(turn, inode);
             }
-            Some(InFlight::Trim { inode, stat }) => self.on_trimmed(turn, inode, stat, result),
+            Some(InFlight::Trim { inode, stat }) if result.is_ok() && !self.is_striped(inode) => {
+                let ticket = self.ticket(InFlight::TrimSync { inode, stat });
+                self.sync_objects(turn, inode, ticket);
+            }
+            Some(InFlight::Trim { inode, stat } | InFlight::TrimSync { inode, stat }) => {
+                self.on_trimmed(turn, inode, stat, result);
+            }
             Some(InFlight::Sync { inode }) => self.on_synced(turn, inode, result),
             Some(InFlight::Remove { inode }) => self.on_removed(turn, inode, result),
             Some(
@@ -330,7 +338,8 @@ impl Shards {
     }
 
     /// The query of the size ended. Bytes beyond the known size are cut, and a shorter size is
-    /// recorded, before any other operation on the object.
+    /// recorded, before any other operation on the object. The cut is durable first: a change that
+    /// goes through the log syncs no object, and after a crash what was cut would fill its holes.
     fn on_stat_ended(
         &mut self,
         turn: &mut Turn<'_>,

@@ -136,7 +136,7 @@ fn an_allocation_that_failed_half_way_leaves_no_size() {
         matches!(cut, Action::Object(ObjectAction::Truncate { size_bytes: 100, .. })),
         "{cut:?}"
     );
-    harness.done(&cut);
+    harness.cut_done(&cut);
     assert!(matches!(harness.one(), Action::Object(ObjectAction::Read { read_bytes: 100, .. })));
 }
 

@@ -51,7 +51,7 @@ fn after_a_start_the_time_is_that_of_the_last_record() {
         let token = harness.glimpse();
         harness.stat(Some(size_bytes + 10));
         let cut = harness.one();
-        harness.done(&cut);
+        harness.cut_done(&cut);
         harness.stat(Some(size_bytes));
         let contents = Contents { size_bytes, allocated_bytes: 4096, write_time: then(time_ns) };
         assert_eq!(harness.outcomes(), [answered(token, Answer::Glimpsed(contents))], "cut");
