@@ -5,8 +5,8 @@ use crate::run::run;
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::catch_unwind;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,17 @@ struct Tally {
     crash_count: AtomicU64,
 }
 
+impl Tally {
+    fn counts(&self, begun: Instant) -> Counts {
+        Counts {
+            seed_count: self.seed_count.load(Ordering::Relaxed),
+            call_count: self.call_count.load(Ordering::Relaxed),
+            crash_count: self.crash_count.load(Ordering::Relaxed),
+            elapsed: begun.elapsed(),
+        }
+    }
+}
+
 fn try_counted(seed: u64, injection: Option<Injection>, tally: &Tally) -> Verdict {
     let caught = catch_unwind(|| (run(seed, injection), run(seed, injection)));
     let (first, second) = match caught {
@@ -84,7 +95,15 @@ fn try_counted(seed: u64, injection: Option<Injection>, tally: &Tally) -> Verdic
     Verdict { run_hash, violation: first.violation }
 }
 
-/// Runs seeds from `first` on, on all CPUs; returns the first violation with its seed.
+/// A seed takes a few milliseconds. One that takes this long repeats something for ever inside one
+/// turn of a lane, where no count of events ends it.
+const ENDLESS_AFTER: Duration = Duration::from_secs(20);
+
+/// What a worker does: the seed that it runs, and since when.
+type Work = Arc<Mutex<(u64, Instant)>>;
+
+/// Runs seeds from `first` on, on all CPUs; returns the first violation with its seed. A seed that
+/// does not end is a violation too; its thread ends with the process.
 pub fn search(
     first: u64,
     time: Duration,
@@ -94,40 +113,53 @@ pub fn search(
     const REPORT_EVERY: Duration = Duration::from_secs(10);
     const POLL_EVERY: Duration = Duration::from_millis(20);
     let begun = Instant::now();
-    let next = AtomicU64::new(first);
-    let over = AtomicBool::new(false);
-    let found = Mutex::new(None::<(u64, String)>);
-    let tally = Tally::default();
-    let counts = |tally: &Tally| Counts {
-        seed_count: tally.seed_count.load(Ordering::Relaxed),
-        call_count: tally.call_count.load(Ordering::Relaxed),
-        crash_count: tally.crash_count.load(Ordering::Relaxed),
-        elapsed: begun.elapsed(),
-    };
-    thread::scope(|scope| {
-        let worker = || {
-            while !over.load(Ordering::Relaxed) {
+    let next = Arc::new(AtomicU64::new(first));
+    let tally = Arc::new(Tally::default());
+    let (found, violations) = mpsc::channel();
+    let end = begun + time;
+    let run_seeds = |work: Work| {
+        let (next, tally, found) = (Arc::clone(&next), Arc::clone(&tally), found.clone());
+        move || {
+            while Instant::now() < end {
                 let seed = next.fetch_add(1, Ordering::Relaxed);
+                *lock(&work) = (seed, Instant::now());
                 if let Some(line) = try_counted(seed, injection, &tally).violation {
-                    over.store(true, Ordering::Relaxed);
-                    if let Ok(mut found) = found.lock() {
-                        found.get_or_insert((seed, line));
-                    }
+                    // Nobody receives it once another violation is known.
+                    found.send((seed, line)).unwrap_or_default();
+                    return;
                 }
             }
-        };
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        (0..cores).for_each(|_| drop(scope.spawn(worker)));
-        let mut reported = begun;
-        while !over.load(Ordering::Relaxed) && begun.elapsed() < time {
-            thread::sleep(POLL_EVERY);
-            if reported.elapsed() >= REPORT_EVERY {
-                reported = Instant::now();
-                report(&counts(&tally));
-            }
         }
-        over.store(true, Ordering::Relaxed);
-    });
-    report(&counts(&tally));
-    found.into_inner().ok().flatten()
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let workers: Vec<_> = (0..cores)
+        .map(|_| {
+            let work: Work = Arc::new(Mutex::new((first, begun)));
+            (thread::spawn(run_seeds(Arc::clone(&work))), work)
+        })
+        .collect();
+    let mut reported = begun;
+    let violation = loop {
+        if let Ok(violation) = violations.recv_timeout(POLL_EVERY) {
+            break Some(violation);
+        }
+        if reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
+            report(&tally.counts(begun));
+        }
+        if workers.iter().all(|(thread, _)| thread.is_finished()) {
+            break violations.try_recv().ok();
+        }
+        let running = workers.iter().filter(|(thread, _)| !thread.is_finished());
+        let mut seeds = running.map(|(_, work)| *lock(work));
+        if let Some((seed, _)) = seeds.find(|(_, at)| at.elapsed() > ENDLESS_AFTER) {
+            break Some((seed, "a turn of a lane does not end".to_owned()));
+        }
+    };
+    report(&tally.counts(begun));
+    violation
+}
+
+fn lock(work: &Work) -> MutexGuard<'_, (u64, Instant)> {
+    work.lock().unwrap_or_else(PoisonError::into_inner)
 }
