@@ -196,6 +196,16 @@ impl MountLane {
             (Metric::WaitingFileLock, bytes_of(self.pendings.lock_wait_count())),
             (Metric::PagedFiles, bytes_of(self.leases.held_count())),
         ]);
+        if let Some(counts) = self.behind.counts() {
+            row.set_numbers(&[
+                (Metric::BehindFiles, counts.held_count),
+                (Metric::BehindBytes, counts.held_bytes),
+                (Metric::BehindExecuted, counts.written_count),
+                (Metric::BehindLost, counts.lost_count),
+                (Metric::BehindExecutedBytes, counts.written_bytes),
+                (Metric::BehindLostBytes, counts.lost_bytes),
+            ]);
+        }
         let Some(cache) = &self.cache else { return };
         let CacheCounts { name_count, attributes_count, directory_count } = cache.counts();
         row.set_numbers(&[

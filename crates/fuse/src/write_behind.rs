@@ -14,7 +14,7 @@
 use crate::abi::{Opcode, WRITE_CACHE, open_flag, setattr_flag};
 use crate::args::split;
 use crate::begin::Decoded;
-use crate::behind::{Behind, Extent, How, NewFile, lane_bit};
+use crate::behind::{Behind, BehindCounts, Extent, How, NewFile, lane_bit};
 use crate::cache::begin_call;
 use crate::handle::FileHandle;
 use crate::lane::MountLane;
@@ -64,6 +64,11 @@ impl WriteBehind {
     /// Whether nothing is under way and nothing waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.calls.is_empty() && self.waiting.is_empty()
+    }
+
+    /// What the mount has written behind, if it does.
+    pub(crate) fn counts(&self) -> Option<BehindCounts> {
+        self.table.as_ref().map(|table| table.counts())
     }
 
     /// Whether this is the id of such a call.

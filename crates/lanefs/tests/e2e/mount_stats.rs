@@ -27,6 +27,11 @@ fn number(rows: &[Value], (by, op): (&str, &str), pointer: &str) -> u64 {
     row.map_or(0, |row| row.pointer(pointer).and_then(Value::as_u64).unwrap_or_default())
 }
 
+/// What all lanes of a mount have counted.
+pub(crate) fn total_of(fixture: &Fixture, mount: &Mount) -> Value {
+    total(&rows(fixture, target_of(mount), "lane")).clone()
+}
+
 /// The row of all lanes.
 fn total(rows: &[Value]) -> &Value {
     let found = rows.iter().find(|row| row["by"] == "lane" && row["lane"].is_null());

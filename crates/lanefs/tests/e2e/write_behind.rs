@@ -1,13 +1,16 @@
 //! Mounts that answer writes to new files before the server has executed them: others see every byte,
 //! and nothing is lost but with the mount's process.
 
-use crate::fixture::{Fixture, until};
+use crate::fixture::{Fixture, Mount, must, program, until};
+use crate::hostile::Tmpfs;
 use crate::idle::connect;
 use crate::leases::{Counting, LEASES, pair};
+use crate::mount_stats::total_of;
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// Files are written behind once the server knows its free space and has recorded the mount.
@@ -155,4 +158,125 @@ fn a_small_file_is_one_awaited_exchange() {
     // The kernel may ask for the directory.
     let found = counting.now().0 - before;
     assert!((40..=42).contains(&found), "{found} requests");
+}
+
+/// The number of a counter of writing behind, of a mount.
+fn writes(fixture: &Fixture, mount: &Mount, outcome: &str) -> u64 {
+    total_of(fixture, mount)["behind_writes"][outcome].as_u64().unwrap()
+}
+
+#[test]
+fn what_a_stopped_mount_had_under_way_is_refused_and_its_writers_are_told() {
+    const BYTES: usize = 500_000;
+    const COUNT: usize = 20;
+    let Some(fixture) = Fixture::new("write_behind_under_way") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "2s"]);
+    let one_lane = [&LEASES[..], &["--lanes", "1"]].concat();
+    let [holder, other] = ["a", "b"].map(|name| fixture.mount(&server.address, name, &one_lane));
+    warm(&holder.dir);
+    let files: Vec<File> = (0..COUNT)
+        .map(|count| File::create_new(holder.dir.join(format!("f{count}"))).unwrap())
+        .collect();
+    // More than sockets buffer: the server gets some, and the mount keeps some.
+    server.process.signal(Signal::STOP);
+    let written_count = AtomicUsize::new(0);
+    let synced: Vec<io::Result<()>> = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            files.iter().for_each(|mut file| {
+                file.write_all(&[1; BYTES]).unwrap();
+                written_count.fetch_add(1, Ordering::SeqCst);
+            });
+        });
+        until("writes are answered without the server", || {
+            written_count.load(Ordering::SeqCst) >= 10
+        });
+        holder.process.signal(Signal::STOP);
+        server.process.signal(Signal::CONT);
+        let append = |count: usize| {
+            let path = other.dir.join(format!("f{count}"));
+            let mut file = OpenOptions::new().append(true).open(path).unwrap();
+            file.write_all(b"other").unwrap();
+            file.sync_all().unwrap();
+        };
+        let others: Vec<_> = (0..COUNT).map(|count| scope.spawn(move || append(count))).collect();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        holder.process.signal(Signal::CONT);
+        writer.join().unwrap();
+        files.iter().map(File::sync_all).collect()
+    });
+    let mut refused_count = 0;
+    for (count, synced) in synced.iter().enumerate() {
+        let found = fs::read(other.dir.join(format!("f{count}"))).unwrap();
+        let (mine, others) = (vec![1; BYTES], b"other".to_vec());
+        match synced {
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(5), "{error}");
+                assert_eq!(found, others, "f{count}");
+                refused_count += 1;
+            }
+            // Executed before the other mount wrote; or after it, over its bytes, for a writer that
+            // had to wait.
+            Ok(()) => assert!(
+                found == [&mine[..], &others].concat() || found == mine,
+                "f{count} has {} bytes",
+                found.len()
+            ),
+        }
+        assert_eq!(fs::read(holder.dir.join(format!("f{count}"))).unwrap(), found);
+    }
+    assert!(refused_count > 0, "nothing was under way");
+    assert_eq!(writes(&fixture, &holder, "lost"), refused_count);
+    assert_eq!(writes(&fixture, &other, "lost"), 0);
+    holder.stop();
+    other.stop();
+}
+
+#[test]
+fn a_disk_that_others_fill_loses_no_answered_write_without_a_word() {
+    const PIECE: usize = 64 << 10;
+    let Some(fixture) = Fixture::new("write_behind_full") else { return };
+    let disk = fixture.make_dir("disk");
+    let limit = "size=2300m";
+    must(program("mount").args(["-t", "tmpfs", "-o", limit, "lanefs-test"]).arg(&disk));
+    let mounted = Tmpfs(disk.clone());
+    let store = disk.join("store");
+    let up = fixture.up(&["--store", store.to_str().unwrap()]);
+    let mount = fixture.mount(&up.address, "second", &LEASES);
+    warm(&mount.dir);
+    let mut file = File::create_new(mount.dir.join("file")).unwrap();
+    file.write_all(&vec![0; PIECE]).unwrap();
+    file.sync_all().unwrap();
+    assert!(writes(&fixture, &mount, "executed") > 0, "nothing is written behind");
+    // All but a few pieces, which is not what the server has promised.
+    let free = rustix::fs::statvfs(&disk).unwrap();
+    let filler = File::create_new(disk.join("filler")).unwrap();
+    let fill_bytes = free.f_bavail * free.f_frsize - 6 * PIECE as u64;
+    rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, fill_bytes).unwrap();
+    let mut answered = vec![0; PIECE];
+    let mut said = None;
+    for count in 1..=100 {
+        match file.write_all(&vec![count; PIECE]) {
+            Ok(()) => answered.extend(vec![count; PIECE]),
+            Err(error) => {
+                said = Some(error);
+                break;
+            }
+        }
+    }
+    let said = said.or_else(|| file.sync_all().err()).and_then(|error| error.raw_os_error());
+    assert_eq!(said, Some(28), "the writer is told");
+    drop(file);
+    let found = fs::read(mount.dir.join("file")).unwrap();
+    assert!(answered.starts_with(&found), "{} of {} bytes", found.len(), answered.len());
+    assert!(found.len() >= PIECE, "what was synced is there");
+    drop(filler);
+    fs::remove_file(disk.join("filler")).unwrap();
+    until("there is space again", || fs::write(mount.dir.join("after"), vec![1; PIECE]).is_ok());
+    let after = File::open(mount.dir.join("after")).unwrap();
+    after.sync_all().unwrap();
+    assert_eq!(fs::read(up.dir.join("after")).unwrap(), vec![1; PIECE]);
+    assert_eq!(fs::read(up.dir.join("file")).unwrap(), found);
+    mount.stop();
+    up.stop();
+    drop(mounted);
 }

@@ -375,6 +375,18 @@ metrics! {
     RecallsOpen = 258, "recalls_open", Gauge, Count, Sum, "Recalls not acknowledged yet";
     TermsEnded = 259, "terms_ended", Counter, Count, Sum,
         "Times that all leases of a lane ended: a connection was lost, or they were not renewed";
+    // Of mounts: writing behind.
+    BehindFiles = 264, "behind_files", Gauge, Count, Same, "Files that the mount may write behind";
+    BehindBytes = 265, "behind_bytes", Gauge, Bytes, Same,
+        "Bytes of answered writes that the server has not executed yet";
+    BehindExecuted = 266, "behind_writes" {"outcome" = "executed"}, Counter, Count, Same,
+        "Writes that the server executed after their answers";
+    BehindLost = 267, "behind_writes" {"outcome" = "lost"}, Counter, Count, Same,
+        "Writes that failed after their answers";
+    BehindExecutedBytes = 268, "behind_written_bytes" {"outcome" = "executed"}, Counter, Bytes,
+        Same, "Bytes that the server wrote after their writers were answered";
+    BehindLostBytes = 269, "behind_written_bytes" {"outcome" = "lost"}, Counter, Bytes, Same,
+        "Bytes of writes that failed after their answers";
 }
 
 /// A class of errors: what a person would do about them.
