@@ -1,9 +1,11 @@
 //! `lanefs top` shows what a server does, and names what is wrong.
 
-use crate::fixture::{Fixture, PATIENCE, failure, kill, must, program, until, wrap};
+use crate::fixture::{Fixture, Mount, PATIENCE, failure, kill, must, program, until, wrap};
 use crate::idle::secret;
 use crate::leases::LEASES;
+
 use crate::metrics::{ask, free_address, scrape};
+use crate::mount_stats::total_of;
 use crate::raw_client::{Raw, hello};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
@@ -237,6 +239,11 @@ fn a_greedy_client_and_the_lane_that_it_fills_are_named() {
     assert!(row.split_whitespace().nth(4).unwrap().parse::<f64>().unwrap() >= 80.0, "{row}");
 }
 
+/// How many requests a mount has sent.
+fn exchange_count(fixture: &Fixture, mount: &Mount) -> u64 {
+    total_of(fixture, mount)["exchanges"].as_u64().unwrap()
+}
+
 #[test]
 fn a_stopped_mount_that_holds_a_lease_is_named() {
     let Some(fixture) = Fixture::new("top_stopped") else { return };
@@ -245,8 +252,13 @@ fn a_stopped_mount_that_holds_a_lease_is_named() {
         fixture.mount(&server.address, name, &[&LEASES[..], &["--job", name]].concat())
     });
     // No data shard has a directory's size, so its attributes may be cached at once.
-    fs::create_dir(there.dir.join("directory")).unwrap();
-    assert!(fs::metadata(there.dir.join("directory")).unwrap().is_dir());
+    let held = there.dir.join("directory");
+    fs::create_dir(&held).unwrap();
+    until("its attributes are cached", || {
+        let before = exchange_count(&fixture, &there);
+        assert!(fs::metadata(&held).unwrap().is_dir());
+        exchange_count(&fixture, &there) == before
+    });
     let path = here.dir.join("directory");
     let pane = Pane::new(
         &fixture,
