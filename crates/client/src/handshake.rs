@@ -274,7 +274,7 @@ impl Client {
 
     /// After a server's restart, connects to all of its lanes that may have a session of this
     /// client.
-    fn wake_links(&mut self, server_index: usize, now: Mono) {
+    pub(crate) fn wake_links(&mut self, server_index: usize, now: Mono) {
         for link_index in 0..self.servers.links().len() {
             let known = self.servers.is_known_at(link_index);
             if let Some(link) = self.servers.link_mut(link_index)

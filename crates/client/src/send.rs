@@ -383,6 +383,8 @@ impl Client {
         let server_of = |link_index| self.servers.link(link_index).map(Link::server_index);
         let welcoming = kept_link.and_then(server_of);
         let drains = self.config.rules.hold(Rule::DrainPeerLanes);
+        let started = changed.restarted.iter().filter_map(|link_index| server_of(*link_index));
+        let started: Vec<usize> = started.filter(|server| Some(*server) != welcoming).collect();
         let restarted = changed.restarted.into_iter();
         let restarted = restarted.filter(|link_index| {
             let is_up = self.servers.link(*link_index).is_some_and(Link::is_up);
@@ -406,6 +408,10 @@ impl Client {
             {
                 link.state = LinkState::Idle;
             }
+        }
+        // It waits for those of before; their lane may have another number now.
+        for server_index in started {
+            self.wake_links(server_index, turn.now.mono);
         }
     }
 

@@ -196,6 +196,29 @@ fn a_restart_of_one_server_leaves_the_others_calls_alone() {
 }
 
 #[test]
+fn a_client_comes_back_to_a_restarted_server_whose_lanes_have_other_numbers() {
+    let mut harness = Harness::with_two_servers();
+    harness.answers_recovery = false;
+    // At the second lane of the second server, which then dies.
+    let conn = changed(&mut harness, OTHER, 7);
+    let boot_id = core::mem::take(&mut harness.second_boot_id);
+    harness.close(conn);
+    harness.call(2, getattr(FILE));
+    let refused = harness.take();
+    // It has one lane since it has started again.
+    harness.second_boot_id = boot_id.map(|boot_id| boot_id + 1);
+    let newer = two_servers(2, (1, 2));
+    let lane_count = |row: &ServerRow| if row.id == SECOND { 1 } else { row.lane_count };
+    let rows = newer.servers().iter().map(|row| ServerRow { lane_count: lane_count(row), ..*row });
+    let (rows, shards) = (rows.collect::<Vec<_>>(), newer.shard_counts());
+    let newer = Map::new(newer.epoch(), shards, rows.into(), newer.runs().into()).unwrap();
+    harness.shape.map = newer.clone();
+    harness.refuse_map(&refused, &newer);
+    let [resume] = &of_second(&harness)[..] else { panic!("no call is needed for that") };
+    assert_eq!((resume.head.op, resume.head.shard), (Op::Resume, OTHER.shard()));
+}
+
+#[test]
 fn a_request_refused_for_its_map_goes_where_the_newer_one_says() {
     let mut harness = Harness::with_two_servers();
     harness.shape.map = Map::single_server(2, ShardCounts { meta: 8, data: 8 }, Term(1));
