@@ -49,10 +49,6 @@ impl Lane {
         if Self::is_peer_hello(bytes) {
             return self.on_first_of_peer(turn, conn, (frame, channel), handed_over);
         }
-        // It is not known yet which exports there are.
-        if !self.knows_exports() {
-            return self.refuse(turn, conn, RefusalReason::Busy);
-        }
         let hello = match decode_hello(bytes) {
             Ok(hello) => hello,
             Err(protocol_error) => return self.protocol_error(turn, conn, protocol_error),
@@ -65,6 +61,10 @@ impl Lane {
                 Ok(Pass::Proxy(lane)) => turn.act(NetAction::Proxy { conn, lane, hello: frame }),
                 Err(protocol_error) => self.protocol_error(turn, conn, protocol_error),
             };
+        }
+        // It is not known yet which exports there are. Another lane may know it.
+        if !self.knows_exports() {
+            return self.refuse(turn, conn, RefusalReason::Busy);
         }
         let limits = self.config.limits;
         let certified = hello.credential == Credential::Certificate;

@@ -2,8 +2,9 @@
 //! not move, so what this lane has stays.
 
 use crate::Lane;
+use alloc::vec::Vec;
 use interface::{ConnId, LogLevel, NetAction, Span, Turn};
-use wire::{Header, Map, Wire as _};
+use wire::{Header, Map, ServerId, Wire as _};
 
 impl Lane {
     /// The runtime has learnt of a map.
@@ -18,11 +19,17 @@ impl Lane {
             let line = "a map gives this lane other shards or terms than it has: it is not used";
             return self.log(turn, LogLevel::Alarm, line);
         }
+        let known = &self.config.map;
+        let moved = known.servers().iter().filter(|row| {
+            map.lane_count(row.id).is_some_and(|lane_count| lane_count != row.lane_count)
+        });
+        let moved: Vec<ServerId> = moved.map(|row| row.id).collect();
         self.config.map = map.clone();
         if map.generation() > 0 {
             self.metas.iter_mut().for_each(|shard| shard.use_generation(map.generation()));
         }
         self.data.set_map(map);
+        moved.into_iter().for_each(|server| self.end_links_to(turn, server));
         self.renew_links(turn);
         self.tell_map(turn);
     }
@@ -42,14 +49,11 @@ impl Lane {
 
     /// Tells all clients, so that those without a request also find a server that has restarted.
     fn tell_map(&self, turn: &mut Turn<'_>) {
-        let mut conns: alloc::vec::Vec<ConnId> =
-            self.connections.all_open().map(|(conn, _)| conn).collect();
+        let mut conns: Vec<ConnId> = self.connections.all_open().map(|(conn, _)| conn).collect();
         conns.sort_unstable();
         let map = &self.config.map;
         for conn in conns {
-            let encode = |out: &mut alloc::vec::Vec<u8>| {
-                Header::MapNote.encode(out, None, |to| to.write(map))
-            };
+            let encode = |out: &mut Vec<u8>| Header::MapNote.encode(out, None, |to| to.write(map));
             let frame = turn.arena.write(encode);
             turn.act(NetAction::Send { conn, frame, bulk: None });
         }

@@ -21,7 +21,7 @@ use interface::{ConnId, LogLevel, Mono, NetAction, Party, Span, Ticket, Turn};
 use sha2::Sha256;
 use wire::{
     Channel, FrameKind, HEADER_BYTES, Header, LaneId, Map, Nonce, PLAIN, PeerChallenge, PeerHello,
-    PeerLane, PeerProof, ProtocolError, ServerAddress, Wire,
+    PeerLane, PeerProof, ProtocolError, ServerAddress, ServerId, Wire,
 };
 
 /// Tickets of connection attempts.
@@ -459,6 +459,23 @@ impl Lane {
             self.log(turn, LogLevel::Warning, &line);
             self.channel(lane).end();
             self.forget_peer(turn, lane);
+        }
+    }
+
+    /// A server has other lanes by a newer map: the shards are at other lanes of it than the present
+    /// connections have been told for, and what was locked for them may be of none of its lanes.
+    pub(crate) fn end_links_to(&mut self, turn: &mut Turn<'_>, server: ServerId) {
+        let lanes = self.peers.links.links.keys();
+        let lanes: Vec<PeerLane> = lanes.filter(|lane| lane.server == server).copied().collect();
+        for lane in lanes {
+            match self.peers.links.conn_to(lane) {
+                Some(conn) => self.close(turn, conn),
+                None => self.forget_peer(turn, lane),
+            }
+        }
+        let lane_count = self.config.map.lane_count(server).unwrap_or(0);
+        for lane in (0..lane_count).map(LaneId) {
+            self.forget_txns_with(turn, PeerLane { server, lane });
         }
     }
 

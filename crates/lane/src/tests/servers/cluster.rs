@@ -77,14 +77,26 @@ impl Cluster {
 
     /// Starts a server; the others learn of it.
     pub(super) fn start(&mut self, index: usize) {
+        self.start_untold(index, self.lane_counts[index]);
+        self.tell_map();
+    }
+
+    /// Starts a server with so many lanes; the others do not learn of it yet.
+    pub(super) fn start_untold(&mut self, index: usize, lane_count: u16) {
         self.epoch += 1;
+        self.lane_counts[index] = lane_count;
         self.servers[index].dies_at = None;
         self.servers[index].boot_id += 1;
         let map = self.map();
         self.servers[index].boot_id -= 1;
-        self.servers[index].start_as(map.clone());
-        for (other, server) in self.servers.iter_mut().enumerate() {
-            if other != index && !server.is_down() {
+        self.servers[index].start_as(map);
+    }
+
+    /// All servers learn of the newest map.
+    pub(super) fn tell_map(&mut self) {
+        let map = self.newest_map();
+        for server in self.servers.iter_mut().filter(|server| server.map.epoch() < map.epoch()) {
+            if !server.is_down() {
                 server.set_map(&map);
             }
         }

@@ -6,7 +6,7 @@ use crate::test_server::FS;
 use crate::tests::peer::{HelloFields, Peer, handshake, handshake_frame};
 use alloc::vec::Vec;
 use wire::{
-    FrameKind, Header, LaneId, PeerHello, PeerLane, PeerProof, ServerId, Status, Wire as _,
+    FrameKind, Header, InodeNo, LaneId, PeerHello, PeerLane, PeerProof, ServerId, Status, Wire as _,
 };
 
 fn lane(server: u16, lane: u16) -> PeerLane {
@@ -147,5 +147,37 @@ fn a_change_waits_for_a_server_that_is_cut_off_and_others_do_not() {
         answer = answer.or_else(|| client.receive(&mut cluster));
     }
     assert_eq!(answer.map(|answer| answer.0), Some(Status::Ok));
+    check(&mut cluster, &mut client);
+}
+
+#[test]
+fn a_change_waits_until_the_map_says_which_lanes_a_restarted_server_has() {
+    let mut cluster = Cluster::new(7, &[1, 1]);
+    let mut client = joined(&mut cluster, 1);
+    let (from, _) = furnished(&mut cluster, &mut client);
+    let dirs = ["i", "j", "k", "l"].map(|text| Act::Mkdir(InodeNo::ROOT, text));
+    let dirs = dirs.map(|act| done(&mut cluster, &mut client, act).unwrap());
+    // With two lanes its shard is at the second one.
+    let to = *dirs.iter().find(|dir| dir.shard().index() == 3).unwrap();
+    cluster.settle();
+    cluster.crash(1);
+    cluster.start_untold(1, 2);
+    for _ in 0..500 {
+        cluster.step();
+    }
+    assert_eq!(cluster.servers[0].lane(0).connected_peer_count(), 1, "to the first lane");
+    client.begin(&mut cluster, of(&Act::Rename((from, "f"), (to, "h"), RenameHow::Replace)));
+    for _ in 0..400 {
+        cluster.step();
+    }
+    assert_eq!(client.receive(&mut cluster), None, "it waits");
+    cluster.tell_map();
+    let mut answer = None;
+    for _ in 0..3_000 {
+        cluster.step();
+        answer = answer.or_else(|| client.receive(&mut cluster));
+    }
+    assert_eq!(answer.map(|answer| answer.0), Some(Status::Ok));
+    client.connect(&mut cluster);
     check(&mut cluster, &mut client);
 }

@@ -125,6 +125,28 @@ fn a_server_that_has_not_been_told_the_exports_admits_nobody() {
 }
 
 #[test]
+fn a_lane_that_has_not_been_told_the_exports_passes_clients_on_to_one_that_has() {
+    let mut cluster = Cluster::new(4, &[1, 1]);
+    steps(&mut cluster, 500);
+    cluster.crash(1);
+    // The first server does not know yet that there is a second lane.
+    cluster.start_untold(1, 2);
+    steps(&mut cluster, 500);
+    for conn_epoch in 1..=8 {
+        let to = |lane| HelloFields {
+            server_lane: LaneId(lane),
+            client_lane: LaneId(lane),
+            conn_epoch,
+            ..HelloFields::new(1)
+        };
+        let (_, welcomed) = send_handshake(&mut cluster.servers[1], &to(0));
+        assert!(welcomed.is_ok(), "whichever lane has the socket");
+        let (_, refused) = send_handshake(&mut cluster.servers[1], &to(1));
+        assert_eq!(refused.unwrap_err().reason, RefusalReason::Busy);
+    }
+}
+
+#[test]
 fn a_write_waits_until_it_is_known_which_files_have_privileged_bits() {
     let mut cluster = Cluster::new(3, &[1, 1]);
     let mut client = joined(&mut cluster, 1);
