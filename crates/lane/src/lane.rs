@@ -294,6 +294,12 @@ impl Lane {
         !self.recovery.is_over() || self.txns.is_pausing() || gathers || others
     }
 
+    /// Whether a change over several shards is not over at all of them.
+    #[must_use]
+    pub fn has_transactions(&self) -> bool {
+        !self.txns.is_at_rest()
+    }
+
     /// Ends the lane when everything begun has ended.
     fn stop(&mut self, turn: &mut Turn<'_>) {
         let logged = self.commit.is_idle() || self.commit.has_failed();

@@ -31,7 +31,7 @@ use alloc::vec::Vec;
 use disk::TxnId;
 use interface::{Mono, Turn};
 pub(crate) use message::{TxnMessage, TxnMessageKind};
-use wire::{ClientUuid, InodeNo, Op, ShardId, Transno, Wire, Xid};
+use wire::{ClientUuid, InodeNo, Op, Rule, ShardId, Transno, Wire, Xid};
 
 /// This lane's cross-shard transactions.
 #[derive(Debug, Default)]
@@ -311,6 +311,9 @@ impl Lane {
         if !self.txns.decisions_sent {
             self.txns.decisions_sent = true;
             self.await_kept(turn);
+            if !self.config.rules.hold(Rule::DecidedKept) {
+                self.txns.decided.clear();
+            }
             let decided = self.txns.decided.iter();
             let all: Vec<_> = decided
                 .flat_map(|(txn, shards)| shards.iter().map(|shard| (*shard, *txn)))

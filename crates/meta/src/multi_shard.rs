@@ -18,7 +18,7 @@ use crate::uses::{self};
 use alloc::vec::Vec;
 use disk::{Change, Changes, Fault, TxnChange, TxnId};
 use wire::{
-    Bytes, DecodeError, FileKind, Op, ProtocolError, Reader, Status, Transno, Wire, Writer,
+    Bytes, DecodeError, FileKind, Op, ProtocolError, Reader, Rule, Status, Transno, Wire, Writer,
 };
 
 mod codec;
@@ -177,7 +177,9 @@ impl Shard {
         // The coordinator may answer before the part is applied: also a new inode has to wait for
         // that, because a request for it may overtake the decision.
         for change in Changes::new(prepared) {
-            if let Change::Inode { row } = change? {
+            if let Change::Inode { row } = change?
+                && self.rules.hold(Rule::NewInodeLocked)
+            {
                 self.locks.take_inode(row.inode, txn);
             }
         }

@@ -5,7 +5,7 @@ use crate::model::{Node, Tree};
 use crate::number::wide;
 use crate::reply::{ReplyBytes, entries_of};
 use crate::simulation::Simulation;
-use crate::work::{CallRecord, CallSpec, Tag, name_bytes, text_of, xattr_name};
+use crate::work::{CallRecord, CallSpec, CallState, Tag, name_bytes, text_of, xattr_name};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{Attr, ClientUuid, FileKind, InodeNo, Op, ShardId, Transno};
 
@@ -137,6 +137,7 @@ impl Simulation {
         let tree = self.executed()?;
         self.judge_names(&tree)?;
         self.judge_lossy_reads(&tree)?;
+        self.judge_missed(&tree)?;
         for (inode, attr) in &self.audit.attrs {
             let node = tree.nodes.get(inode);
             let node = node.ok_or_else(|| format!("I15: no call made inode {inode}"))?;
@@ -226,6 +227,29 @@ impl Simulation {
             Some(read) => Err(read.line.clone()),
             None => Ok(()),
         }
+    }
+
+    /// An inode that an answered call has made, and that has a name in the end, was there all the
+    /// time in between. Numbers are never used again.
+    fn judge_missed(&self, tree: &Tree) -> Verdict {
+        let mut made: BTreeMap<InodeNo, u64> = BTreeMap::new();
+        for call in self.calls.iter().filter(|call| self.is_certain(call)) {
+            let makes = matches!(call.spec, CallSpec::Mkdir { .. } | CallSpec::Symlink { .. });
+            let result = call.result().filter(|result| result.made || makes);
+            let Some((result, ended_ns)) = result.zip(call.ended_ns) else { continue };
+            made.extend(result.inode.map(|inode| (inode, ended_ns)));
+        }
+        for call in &self.calls {
+            let CallSpec::Getattr { inode } = call.spec else { continue };
+            let missed = call.ended == CallState::Failed(wire::Status::Stale);
+            let is_left = tree.nodes.get(&inode).is_some_and(|node| node.nlink > 0);
+            let was_made = made.get(&inode).is_some_and(|ended_ns| *ended_ns < call.began_ns);
+            let evicted = self.mounts[call.client].evicted_ns.is_some();
+            if missed && is_left && was_made && !evicted {
+                return Err(format!("I15: inode {inode} was missing for {:?}", call.spec));
+            }
+        }
+        Ok(())
     }
 
     fn judge_names(&self, tree: &Tree) -> Verdict {

@@ -1,5 +1,6 @@
 //! Disk faults besides crashes: operations that fail, and bit rot.
 
+use crate::due::ServerLaneId;
 use crate::number::{narrow, wide};
 use crate::plan::{DiskBehaviour, Injection};
 use crate::simulation::Simulation;
@@ -12,7 +13,7 @@ use wire::{ShardId, Wire};
 
 impl Simulation {
     /// The checksums that the rows have, by object and block of the object.
-    fn sums(&self) -> Vec<(Object, u64, BlockSum)> {
+    fn sums(&self, server: usize) -> Vec<(Object, u64, BlockSum)> {
         let unit_blocks = self.plan.stripe_unit_bytes / u64::from(self.plan.block_bytes);
         let mut all = Vec::new();
         let of = |shard: ShardId, inode, block: u64, sum| {
@@ -20,7 +21,7 @@ impl Simulation {
             let object = Object { shard_index: shard.index(), stripe_index, inode };
             (object, block % unit_blocks, sum)
         };
-        let read = self.store.rows.each(&Range::all(), |row| {
+        let read = self.servers[server].store.rows.each(&Range::all(), |row| {
             match row {
                 Row::Object { shard, inode, row } => {
                     all.push(of(*shard, *inode, 0, row.first_sum));
@@ -41,30 +42,31 @@ impl Simulation {
 
     /// Checks at a start that the recorded checksums match the contents after the crash. A missing
     /// file was being removed; its removal is recorded afterwards.
-    pub(crate) fn check_sums(&mut self) {
+    pub(crate) fn check_sums(&mut self, server: usize) {
         if self.plan.faults.disk == DiskBehaviour::Lying {
             return;
         }
-        let wrong = self.sums().into_iter().find_map(|(object, block, sum)| {
+        let store = &self.servers[server].store;
+        let wrong = self.sums(server).into_iter().find_map(|(object, block, sum)| {
             let from = narrow(block * u64::from(self.plan.block_bytes));
-            let exists = self.store.size(object).is_some() && !self.flipped.contains_key(&object);
-            let bytes = self.store.read(object, from, narrow(u64::from(sum.covered_bytes)));
+            let exists = store.size(object).is_some() && !self.flipped.contains_key(&object);
+            let bytes = store.read(object, from, narrow(u64::from(sum.covered_bytes)));
             let same = wide(bytes.len()) == u64::from(sum.covered_bytes)
                 && wire::crc32c(&bytes) == sum.crc32c;
             (exists && !same).then(|| format!("{object}: block {block} is not {sum:?}: {bytes:?}"))
         });
         if let Some(wrong) = wrong {
-            self.violates(format!("boot {}: {wrong}", self.server.boot_id));
+            self.violates(format!("boot {}: {wrong}", self.servers[server].boot_id));
         }
         if self.plan.has_bit_rot && self.plan.faults.disk == DiskBehaviour::Honest {
-            self.flip_bit();
+            self.flip_bit(server);
         }
     }
 
     /// Flips a bit in a block that has a checksum.
-    pub(crate) fn flip_bit(&mut self) {
-        let sums = self.sums();
-        let blocks = sums.into_iter().filter(|(object, ..)| self.store.size(*object).is_some());
+    pub(crate) fn flip_bit(&mut self, server: usize) {
+        let (sums, store) = (self.sums(server), &self.servers[server].store);
+        let blocks = sums.into_iter().filter(|(object, ..)| store.size(*object).is_some());
         let blocks: Vec<_> = blocks.collect();
         // An open region has no checksum, and at most one bit of an object flips.
         let lost = self.flipped.iter().filter(|(object, block)| {
@@ -73,32 +75,39 @@ impl Simulation {
         self.unprotected.extend(lost.map(|(object, _)| object.inode));
         let blocks: Vec<_> =
             blocks.into_iter().filter(|(object, ..)| !self.flipped.contains_key(object)).collect();
-        self.rot_one_of(&blocks);
+        self.rot_one_of(server, &blocks);
     }
 
     /// Whether some of an object that is read is missing from the page cache. The page cache may
     /// evict the object just now, and a bit may flip since.
-    pub(crate) fn misses_cache(&mut self, object: Object) -> bool {
+    pub(crate) fn misses_cache(&mut self, server: usize, object: Object) -> bool {
         let may_flip = self.plan.has_bit_rot
             && self.plan.faults.disk == DiskBehaviour::Honest
             && !self.faults_stopped;
-        if may_flip && self.prng.one_in(3) && self.store.evict(object) && self.prng.one_in(2) {
-            self.rot_served(object);
+        let store = &mut self.servers[server].store;
+        if may_flip && self.prng.one_in(3) && store.evict(object) && self.prng.one_in(2) {
+            self.rot_served(server, object);
         }
-        self.store.is_evicted(object)
+        self.servers[server].store.is_evicted(object)
     }
 
     /// The same for a list: its objects are read at once.
-    pub(crate) fn misses_any(&mut self, object: Object, pieces: &[ObjectPiece]) -> bool {
+    pub(crate) fn misses_any(
+        &mut self,
+        server: usize,
+        object: Object,
+        pieces: &[ObjectPiece],
+    ) -> bool {
         let stripes: BTreeSet<u32> = pieces.iter().map(|piece| piece.stripe_index).collect();
-        stripes.into_iter().any(|stripe_index| self.misses_cache(Object { stripe_index, ..object }))
+        let mut stripes = stripes.into_iter();
+        stripes.any(|stripe_index| self.misses_cache(server, Object { stripe_index, ..object }))
     }
 
     /// Flips a bit of an object without operations under way that has its checksums. Not between
     /// the comparison of a block and the read that follows: a machine does both in one step.
-    fn rot_served(&mut self, object: Object) {
-        let mut operations =
-            self.server.lanes.iter().flat_map(|sim_lane| sim_lane.operations.values());
+    fn rot_served(&mut self, server: usize, object: Object) {
+        let lanes = &self.servers[server].lanes;
+        let mut operations = lanes.iter().flat_map(|sim_lane| sim_lane.operations.values());
         let is_used = operations.any(|operation| match operation {
             // What compares or reads several stripes goes on when it is done with all of them.
             Operation::Read { object: other, only_cached: false, .. }
@@ -116,34 +125,34 @@ impl Simulation {
             | Operation::Space { .. }
             | Operation::ReadRows { .. } => false,
         });
-        let has_events = self.server.lanes.iter().any(|sim_lane| !sim_lane.state.inbox.is_empty());
+        let has_events = lanes.iter().any(|sim_lane| !sim_lane.state.inbox.is_empty());
         if is_used || has_events || self.flipped.contains_key(&object) {
             return;
         }
         let block_bytes = narrow(u64::from(self.plan.block_bytes));
-        let mut blocks = self.sums();
+        let (mut blocks, store) = (self.sums(server), &self.servers[server].store);
         blocks.retain(|(other, block, sum)| {
             let count = narrow(u64::from(sum.covered_bytes));
-            let bytes = self.store.read(*other, narrow(*block) * block_bytes, count);
+            let bytes = store.read(*other, narrow(*block) * block_bytes, count);
             *other == object && bytes.len() == count && wire::crc32c(&bytes) == sum.crc32c
         });
-        if self.rot_one_of(&blocks) {
+        if self.rot_one_of(server, &blocks) {
             self.rotten_since.insert(object);
         }
     }
 
     /// Flips a bit of one of these blocks.
-    fn rot_one_of(&mut self, blocks: &[(Object, u64, BlockSum)]) -> bool {
+    fn rot_one_of(&mut self, server: usize, blocks: &[(Object, u64, BlockSum)]) -> bool {
         let Some((object, block, sum)) = self.prng.pick(blocks) else { return false };
         let at = block * u64::from(self.plan.block_bytes)
             + self.prng.number() % u64::from(sum.covered_bytes);
         self.log_line(|| format!("bit rot: byte {at} of {object}"));
         self.flipped.insert(object, block);
-        self.store.flip_bit(object, narrow(at), &mut self.prng);
+        self.servers[server].store.flip_bit(object, narrow(at), &mut self.prng);
         true
     }
 
-    pub(crate) fn disk_fails(&mut self, lane: usize, operation: &Operation) -> bool {
+    pub(crate) fn disk_fails(&mut self, at: ServerLaneId, operation: &Operation) -> bool {
         let failing = self.plan.faults.disk == DiskBehaviour::Failing && !self.mended;
         let disk_rates = self.plan.faults.disk_rates;
         let per_mille = match operation {
@@ -161,13 +170,13 @@ impl Simulation {
         };
         let fails = failing && self.prng.per_mille(per_mille);
         if fails {
-            self.log_line(|| format!("the disk fails server lane {lane}: {operation:?}"));
+            self.log_line(|| format!("the disk fails server lane {at:?}: {operation:?}"));
         }
         fails
     }
 
     /// Loses batches that were reported durable: a lying disk or an injected fault.
-    pub(crate) fn lose_durable_batches(&mut self) {
+    pub(crate) fn lose_durable_batches(&mut self, server: usize) {
         const BATCH_COUNT_MAX: usize = 3;
         let injection = self.plan.injection == Some(Injection::LostBatch);
         let lies = self.plan.faults.disk == DiskBehaviour::Lying && self.prng.one_in(2);
@@ -175,12 +184,14 @@ impl Simulation {
         for _ in 0..count {
             // A batch that was applied is in the rows as well.
             let unapplied = lies && self.plan.applies;
-            let lost = self.store.lose_last_batch(&mut self.prng, unapplied);
+            let store = &mut self.servers[server].store;
+            let lost = store.lose_last_batch(&mut self.prng, unapplied);
             let Some(batch) = lost else { return };
             self.log_line(|| format!("the disk lied, lost: {}", crate::tap::describe(&batch)));
             self.tap.on_lost(&batch);
             if lies {
-                self.lying_disk.on_lost((self.server.boot_id, self.now_ns), &batch);
+                let boot_id = self.servers[server].boot_id;
+                self.lying_disk.on_lost((boot_id, self.now_ns), &batch);
             }
         }
     }

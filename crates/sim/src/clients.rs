@@ -3,12 +3,14 @@
 use crate::audit::LossyRead;
 use crate::bytes::{FileChange, Found, TimedChange, explain_all, uncertain};
 use crate::cache::{KernelCache, Offer};
-use crate::due::{CLOCK_RATE, Due, Place};
+use crate::cluster::server_at;
+use crate::due::{CLOCK_RATE, Due, End, Place};
 use crate::early::EarlyWrites;
 use crate::mount_cache::{learn, new_cache};
-use crate::net::{End, SentFrame};
+use crate::net::SentFrame;
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
 use crate::reply::{ReplyBytes, result_of, take_reply_bytes};
+use crate::servers::Lives;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, CallState, Tag};
 use client::{Answer, Asked, Cache, CallId, Client, Config, RecallId, RecalledKey};
@@ -30,14 +32,17 @@ pub(crate) struct ClientLane {
     asked: BTreeMap<Tag, Asked>,
     /// Recalls that are not processed yet, each from this time on.
     recalls: Vec<(u64, RecallId, Vec<RecalledKey>)>,
-    /// The oldest server process whose frames this turn received.
-    frame_life: u64,
+    /// The oldest process of each server whose frames this turn received.
+    frame_lives: Lives,
 }
 
 /// A client process.
 pub(crate) struct Mount {
     pub(crate) uuid: ClientUuid,
     pub(crate) alive: bool,
+    /// The server whose address it was started with.
+    pub(crate) first_server: usize,
+    /// It reaches no server before.
     pub(crate) partitioned_until_ns: u64,
     /// When the client last reported its eviction.
     pub(crate) evicted_ns: Option<u64>,
@@ -70,6 +75,8 @@ impl Simulation {
         let caches = self.plan.leases && !audits;
         let clock_rate = if caches { self.roll_clock_rate() } else { CLOCK_RATE };
         let known_seed = self.prng.clone().number();
+        let is_alone = self.servers.len() == 1;
+        let first_server = if is_alone { 0 } else { self.choose(self.servers.len()) };
         let lanes = (0..lane_count)
             .map(|lane| {
                 let config = Config {
@@ -100,13 +107,14 @@ impl Simulation {
                     interrupts: Vec::new(),
                     asked: BTreeMap::new(),
                     recalls: Vec::new(),
-                    frame_life: 0,
+                    frame_lives: Lives::default(),
                 }
             })
             .collect();
         self.mounts.push(Mount {
             uuid,
             alive: true,
+            first_server,
             partitioned_until_ns: 0,
             evicted_ns: None,
             was_late: false,
@@ -129,8 +137,8 @@ impl Simulation {
             client,
             spec,
             began_ns: self.now_ns,
-            began_life: self.server.life,
-            ended_life: 0,
+            began_lives: self.lives(),
+            ended_lives: Lives::default(),
             ended_ns: None,
             ended: CallState::Open,
             interrupted: false,
@@ -164,12 +172,15 @@ impl Simulation {
     pub(crate) fn client_turn(&mut self, client: usize, lane: usize, events: Vec<Event>) {
         let now = self.now_at(Place::Client(client, lane));
         let now_ns = self.now_ns;
-        self.mounts[client].lanes[lane].frame_life = self.server.life;
+        self.mounts[client].lanes[lane].frame_lives = self.lives();
         for event in &events {
             if let Event::Net(NetEvent::Frame { conn, frame, .. }) = event {
-                let life = self.conns.get(conn).map_or(0, |conn| conn.server_life);
+                let sent = self.conns.get(conn).map(|conn| (conn.server, conn.server_life));
                 let sim_lane = &mut self.mounts[client].lanes[lane];
-                sim_lane.frame_life = sim_lane.frame_life.min(life);
+                if let Some((server, life)) = sent {
+                    let oldest = &mut sim_lane.frame_lives[server];
+                    *oldest = life.min(*oldest);
+                }
                 let frame = sim_lane.state.arena.get(*frame).to_vec();
                 self.tap.on_reply(&frame, self.now_ns);
                 if let Err(line) = self.lying_disk.on_frame((client, lane), &frame) {
@@ -275,17 +286,16 @@ impl Simulation {
             }
         }
         for (tag, file_offset) in answered_early {
-            let life = self.server.life;
             let call = &mut self.calls[narrow(u64::from(tag)) - 1];
             let result = crate::work::CallResult {
                 file_offset: Some(file_offset),
                 ..crate::work::CallResult::default()
             };
             // No sync is known to cover it: it may be executed later.
-            (call.ended, call.ended_life) = (CallState::Done(result), 0);
+            (call.ended, call.ended_lives) = (CallState::Done(result), Lives::default());
             call.ended_ns = Some(now_ns);
             let call = call.clone();
-            self.log_line(|| format!("client {client}.{lane}: {tag} is answered early ({life})"));
+            self.log_line(|| format!("client {client}.{lane}: {tag} is answered early"));
             self.record_change(tag, &call);
         }
         self.delay_recalls((client, lane), recalls);
@@ -313,9 +323,10 @@ impl Simulation {
         let place = Place::Client(client, lane);
         let sim_lane = &mut self.mounts[client].lanes[lane];
         match action {
-            Action::Net(NetAction::Connect { ticket, .. }) => {
+            Action::Net(NetAction::Connect { ticket, address }) => {
+                let to = server_at(address).unwrap_or(self.mounts[client].first_server);
                 let (mean_ns, life) = (self.plan.speeds.request_ns, self.life(place));
-                self.schedule_in(mean_ns, Due::Connect { client, lane, life, ticket });
+                self.schedule_in(mean_ns, Due::Connect { by: place, life, ticket, to });
             }
             Action::Net(NetAction::Send { conn, frame, bulk }) => {
                 let frame = arena.get(frame).to_vec();
@@ -326,7 +337,7 @@ impl Simulation {
                 }
                 self.send_up(conn, SentFrame { frame, bulk });
             }
-            Action::Net(NetAction::Close { conn }) => self.close(conn, End::Client),
+            Action::Net(NetAction::Close { conn }) => self.close(conn, End::Dialler),
             Action::Peer(PeerAction::Message { to, message }) => {
                 let to = usize::from(to.0);
                 let event = PeerEvent::Message { from: LaneId(narrow_u16(lane)), message };
@@ -380,10 +391,10 @@ impl Simulation {
         }
         let ended = ended_with(result);
         let now_ns = self.now_ns;
-        let life = self.mounts[client].lanes[lane].frame_life;
+        let lives = self.mounts[client].lanes[lane].frame_lives;
         let call = &mut self.calls[narrow(u64::from(tag)) - 1];
         call.ended = ended;
-        call.ended_life = life;
+        call.ended_lives = lives;
         call.ended_ns = Some(now_ns);
         let call = call.clone();
         self.record_seen(&call);

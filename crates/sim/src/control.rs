@@ -193,6 +193,14 @@ impl Plan {
                 self.call_count = self.call_count.max(25);
                 self.peer_faults = true;
             }
+            Rule::PreparedKept
+            | Rule::DecidedKept
+            | Rule::OutcomeAsked
+            | Rule::PresumedAbort
+            | Rule::LocksReleased
+            | Rule::UndecidedGivenUp
+            | Rule::ConnectionAnew
+            | Rule::NewInodeLocked => self.across_servers(rule),
             Rule::LeaseRecall
             | Rule::LeaseLateGrant
             | Rule::LeaseTerm
@@ -226,6 +234,30 @@ impl Plan {
         self.mix = mix.to_vec();
         self.call_count = self.call_count.min(25);
         self.faults_ns = self.faults_ns.min(20 * MS);
+    }
+
+    /// Changes of names over servers that die at each step of them, or lose each other.
+    fn across_servers(&mut self, rule: Rule) {
+        const MIX: [(Kind, u64); 7] = [
+            (Kind::Mkdir, 6),
+            (Kind::Rename, 4),
+            (Kind::Create, 2),
+            (Kind::Link, 1),
+            (Kind::Rmdir, 2),
+            (Kind::Unlink, 1),
+            (Kind::Getattr, 3),
+        ];
+        self.mix = MIX.to_vec();
+        (self.choice_count, self.depth) = (4, 2);
+        self.call_count = self.call_count.clamp(25, 50);
+        self.peer_faults = false;
+        self.faults = match rule {
+            Rule::NewInodeLocked => Faults::NONE,
+            Rule::LocksReleased | Rule::UndecidedGivenUp | Rule::ConnectionAnew => {
+                Faults { cut_count: 6, ..Faults::NONE }
+            }
+            _ => Faults { server_crash_count: 1, point_per_mille: 60, ..Faults::NONE },
+        };
     }
 
     /// Clients cache what few others change, and are stopped or cut off while they do.

@@ -1,6 +1,5 @@
 //! What is scheduled: events with a simulated time, and the lanes that they are for.
 
-use crate::net::End;
 use interface::{ConnId, Ticket};
 
 /// The rate of a clock that is right: so many steps while 1,000 pass.
@@ -8,6 +7,9 @@ pub(crate) const CLOCK_RATE: u64 = 1000;
 
 /// A client and its lane.
 pub(crate) type ClientLaneId = (usize, usize);
+
+/// A server and its lane.
+pub(crate) type ServerLaneId = (usize, usize);
 
 /// A step of the rotation of the secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,11 +19,27 @@ pub(crate) enum RotationStep {
     Retire,
 }
 
-/// A lane of the server, or of a client process.
+/// A lane of a server, by the server and its lane, or of a client process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Place {
-    Server(usize),
+    Server(usize, usize),
     Client(usize, usize),
+}
+
+/// An end of a connection: who dials is a client's lane or a server's, who listens a server's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Dialler,
+    Listener,
+}
+
+impl End {
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Dialler => Self::Listener,
+            Self::Listener => Self::Dialler,
+        }
+    }
 }
 
 /// A fault that is due.
@@ -43,17 +61,38 @@ pub(crate) enum Due {
     Wake(Place, u64),
     Arrive(ConnId, End),
     CloseEnd(ConnId, End),
-    Connect { client: usize, lane: usize, life: u64, ticket: Ticket },
-    Complete { lane: usize, life: u64, operation_no: u64 },
-    NextCall { client: usize, lane: usize },
-    Recall { client: usize, lane: usize },
+    Connect {
+        by: Place,
+        life: u64,
+        ticket: Ticket,
+        to: usize,
+    },
+    Complete {
+        at: ServerLaneId,
+        life: u64,
+        operation_no: u64,
+    },
+    NextCall {
+        client: usize,
+        lane: usize,
+    },
+    Recall {
+        client: usize,
+        lane: usize,
+    },
     Fault(ScheduledFault),
-    StartServer,
-    ApplyBatch,
+    StartServer(usize),
+    ApplyBatch(usize),
+    /// A server learns of the newest map.
+    Map(usize),
     TraceStep,
     MaliciousFrame,
     Rotation(RotationStep),
-    PeerMessage { life: u64, number: u64 },
+    PeerMessage {
+        server: usize,
+        life: u64,
+        number: u64,
+    },
 }
 
 /// The result of a check: an error names the violated invariant.

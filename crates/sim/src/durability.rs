@@ -30,21 +30,22 @@ impl Simulation {
 
     /// Whether a sync at the shard came after the call was answered.
     pub(crate) fn is_synced(&self, call: &CallRecord, shard: ShardId) -> bool {
-        let synced_ns = self.synced.get(&(shard, call.ended_life)).copied().unwrap_or(0);
+        let life = call.ended_lives[self.server_of(shard)];
+        let synced_ns = self.synced.get(&(shard, life)).copied().unwrap_or(0);
         call.ended_ns.is_some_and(|ended_ns| ended_ns < synced_ns)
     }
 
-    /// A sync completed: what the same server process answered before it began is durable.
+    /// A sync completed: what the same server processes answered before it began is durable.
     pub(crate) fn record_sync(&mut self, call: &CallRecord) {
         let CallSpec::Sync { inode, contents } = call.spec else { return };
-        let life = call.ended_life;
-        if call.result().is_none() || call.began_life != life {
+        if call.result().is_none() || call.began_lives != call.ended_lives {
             return;
         }
+        let life = call.ended_lives[self.server_of(inode.shard())];
         let synced_ns = self.synced.entry((inode.shard(), life)).or_default();
         *synced_ns = call.began_ns.max(*synced_ns);
         if contents {
-            let synced_ns = self.synced_files.entry((inode, life)).or_default();
+            let synced_ns = self.synced_files.entry((inode, call.ended_lives)).or_default();
             *synced_ns = call.began_ns.max(*synced_ns);
         }
     }
@@ -59,7 +60,7 @@ impl Simulation {
             if self.may_lack_early(tag) {
                 return false;
             }
-            let synced_ns = self.synced_files.get(&(inode, call.ended_life));
+            let synced_ns = self.synced_files.get(&(inode, call.ended_lives));
             synced_ns.is_some_and(|synced_ns| ended_ns < *synced_ns) || self.is_certain(call)
         };
         changes

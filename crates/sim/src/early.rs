@@ -5,6 +5,7 @@
 //! Such a write is certain from its early answer on, unless its client dies, or the server has taken
 //! the lease from a silent client.
 
+use crate::due::ServerLaneId;
 use crate::simulation::Simulation;
 use crate::work::{CallSpec, Tag};
 use client::RecalledKey;
@@ -99,8 +100,8 @@ impl Simulation {
     }
 
     /// A server lane has taken a turn: it may have taken write leases.
-    pub(crate) fn see_taken_leases(&mut self, server_lane: usize) {
-        let Some(lane) = self.server.lanes.get(server_lane) else { return };
+    pub(crate) fn see_taken_leases(&mut self, (server, lane): ServerLaneId) {
+        let Some(lane) = self.servers[server].lanes.get(lane) else { return };
         for early in self.mounts.iter_mut().map(|mount| &mut mount.early) {
             if let Some((_, inode)) = early.under_way
                 && lane.core.has_taken_writing(inode)

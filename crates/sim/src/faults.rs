@@ -1,8 +1,8 @@
 //! Injects the faults of the plan, and generates the calls of the workload.
 
 use crate::clients::Mount;
-use crate::due::{Due, Place, ScheduledFault};
-use crate::net::{End, SentFrame};
+use crate::due::{Due, End, Place, ScheduledFault};
+use crate::net::SentFrame;
 use crate::number::{low_u8, wide};
 use crate::plan::Injection;
 use crate::simulation::Simulation;
@@ -45,7 +45,7 @@ impl Simulation {
                     let client = self.choose(self.mounts.len());
                     self.crash_client(client);
                 }
-                self.crash_server();
+                self.crash_some();
             }
             ScheduledFault::ClientCrash => {
                 let client = self.choose(self.mounts.len());
@@ -63,6 +63,9 @@ impl Simulation {
                     self.log_line(|| format!("cut of {conn:?}"));
                     self.cut(conn);
                 }
+            }
+            ScheduledFault::Partition if self.servers.len() > 1 && !self.prng.one_in(4) => {
+                self.part();
             }
             ScheduledFault::Partition => self.partition(),
             ScheduledFault::Pause => self.pause(),
@@ -87,16 +90,31 @@ impl Simulation {
         }
         self.log_line(|| format!("client {client}: crash"));
         for conn in self.conns_of(client) {
-            self.end_died(conn, End::Client);
+            self.end_died(conn, End::Dialler);
         }
     }
 
     fn conns_of(&self, client: usize) -> Vec<ConnId> {
-        let ours = self.conns.iter().filter(|(_, conn)| conn.client == client);
+        let ours = self.conns.iter().filter(|(_, conn)| conn.is_of_client(client));
         ours.map(|(id, _)| *id).collect()
     }
 
-    /// A client and the server cannot reach each other for a while.
+    /// A server process dies, or several do.
+    pub(crate) fn crash_some(&mut self) {
+        let count = self.servers.len();
+        if count == 1 {
+            return self.crash_server(0);
+        }
+        let (first, all) = (self.choose(count), self.prng.one_in(5));
+        let other = self.prng.one_in(3).then(|| self.choose(count));
+        for server in 0..count {
+            if all || server == first || other == Some(server) {
+                self.crash_server(server);
+            }
+        }
+    }
+
+    /// A client cannot reach any server for a while.
     fn partition(&mut self) {
         const LONG_NS: u64 = 90_000_000_000;
         let client = self.choose(self.mounts.len());
@@ -119,9 +137,10 @@ impl Simulation {
             0 => self.prng.number() % LONG_NS,
             _ => self.prng.number() % (self.plan.faults_ns + 1),
         };
-        let lanes = self.server.lanes.len();
-        let place = if self.prng.one_in(2) && lanes > 0 {
-            Place::Server(self.choose(lanes))
+        let lanes = self.server_lanes();
+        let place = if self.prng.one_in(2) && !lanes.is_empty() {
+            let (server, lane) = lanes[self.choose(lanes.len())];
+            Place::Server(server, lane)
         } else {
             let client = self.choose(self.mounts.len());
             Place::Client(client, self.prng.below(self.mounts[client].lanes.len()))
@@ -163,7 +182,7 @@ impl Simulation {
         if resent && self.plan.injection == Some(Injection::LostResend) {
             return;
         }
-        self.send(conn, End::Server, sent);
+        self.send(conn, End::Listener, sent);
     }
 
     // ---- the workload ----

@@ -6,6 +6,10 @@
 //! processes crash at any point, clocks jump, the secret is rotated. The workload, its limits and
 //! all faults follow from one seed on one thread, so that a seed repeats its run.
 //!
+//! A third of the runs has two to four servers, each with a store and lanes of its own. They die one
+//! by one, learn of maps at different times, and lose each other or single clients, also in one
+//! direction only.
+//!
 //! In half of the runs the clients cache under leases as their kernels do, also while their processes
 //! are stopped, and their clocks run faster or slower than the server's.
 //!
@@ -23,6 +27,8 @@
 //! - Every call of a living client ends within a time limit.
 //! - Every acknowledged call of a living client is in the log and took effect once (I3, I5).
 //! - A call that began after the reply to another comes after it in the order of transactions.
+//! - Nothing of a change over several servers is left: no lock, no prepared part, no decision.
+//! - An inode that was made and has a name in the end was there all the time in between.
 //! - A new client reads exactly the tree that a sequential model reaches by executing the durable
 //!   transactions in their order (I1, I2, I15), with file contents that writes explain.
 //!
@@ -40,6 +46,7 @@ mod bytes;
 mod cache;
 mod cache_check;
 mod clients;
+mod cluster;
 mod control;
 mod due;
 mod durability;
@@ -61,6 +68,7 @@ mod run;
 mod run_hash;
 mod search;
 mod server;
+mod servers;
 mod simulation;
 mod tap;
 mod trace;

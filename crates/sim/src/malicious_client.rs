@@ -36,6 +36,7 @@ struct Stolen {
 /// A connection of the malicious client.
 #[derive(Clone, Debug)]
 struct MaliciousConn {
+    server: usize,
     server_lane: usize,
     hello: Vec<u8>,
     conn_epoch: u32,
@@ -81,6 +82,11 @@ impl MaliciousClient {
         self.stolen.push(Stolen { reply, message: message.to_vec(), token: token.to_vec() });
     }
 
+    /// One of the servers; with one there is nothing to draw.
+    fn pick_server(&mut self, count: usize) -> usize {
+        if count == 1 { 0 } else { self.prng.below(count) }
+    }
+
     /// A number: any, the highest, or one of these.
     fn number(&mut self, likely: &[u64]) -> u64 {
         match self.prng.number() % 4 {
@@ -108,13 +114,14 @@ impl Simulation {
             self.malicious = Some(malicious);
             return;
         }
-        if self.server.up && !self.server.lanes.is_empty() {
+        let server = malicious.pick_server(self.servers.len());
+        if self.servers[server].up {
             let conns: Vec<ConnId> = malicious.links.keys().copied().collect();
             match malicious.prng.pick(&conns) {
                 Some(conn) if conns.len() >= STOLEN_COUNT_MAX || !malicious.prng.one_in(4) => {
                     self.send_forged_request(&mut malicious, conn);
                 }
-                _ => self.send_forged_hello(&mut malicious),
+                _ => self.send_forged_hello(&mut malicious, server),
             }
         }
         self.malicious = Some(malicious);
@@ -122,10 +129,10 @@ impl Simulation {
     }
 
     /// A new connection, with the Hello of another client.
-    fn send_forged_hello(&mut self, malicious: &mut MaliciousClient) {
+    fn send_forged_hello(&mut self, malicious: &mut MaliciousClient, server: usize) {
         let victim = self.mounts.get(malicious.prng.below(self.mounts.len()));
         let victim = victim.map_or(ClientUuid::NONE, |mount| mount.uuid);
-        let boot_id = self.server.boot_id;
+        let boot_id = self.servers[server].boot_id;
         let low = malicious.number(&[0, 1, 2]);
         let hello = Hello {
             server_lane: LaneId(low_u16(low)),
@@ -147,9 +154,10 @@ impl Simulation {
         };
         malicious.conn_count += 1;
         let conn = ConnId(CONN_FIRST + malicious.conn_count);
-        let server_lane = malicious.prng.below(self.server.lanes.len());
+        let server_lane = malicious.prng.below(self.servers[server].lanes.len());
         let (body, conn_epoch) = (hello.to_bytes(), hello.conn_epoch);
-        let link = MaliciousConn { server_lane, hello: body.clone(), conn_epoch, session: None };
+        let link =
+            MaliciousConn { server, server_lane, hello: body.clone(), conn_epoch, session: None };
         self.send_forged_handshake(conn, &link, FrameKind::Hello, &body);
         malicious.links.insert(conn, link);
     }
@@ -163,13 +171,13 @@ impl Simulation {
     ) {
         let mut frame = Vec::new();
         Header::Handshake(kind).encode(&mut frame, None, |to| to.put(body));
-        let place = Place::Server(link.server_lane);
+        let place = Place::Server(link.server, link.server_lane);
         self.deliver(place, Incoming::frame(conn, frame, None));
     }
 
     fn close_malicious_conn(&mut self, conn: ConnId, link: &MaliciousConn) {
         let event = NetEvent::Closed { conn, reason: CloseReason::Ended };
-        self.deliver(Place::Server(link.server_lane), event);
+        self.deliver(Place::Server(link.server, link.server_lane), event);
     }
 
     /// The server sends a frame to the malicious client.
@@ -213,10 +221,10 @@ impl Simulation {
         }
     }
 
-    /// The server crashed, and the malicious client's connections with it.
-    pub(crate) fn drop_malicious_conns(&mut self) {
+    /// A server crashed, and the malicious client's connections with it.
+    pub(crate) fn drop_malicious_conns(&mut self, server: usize) {
         if let Some(malicious) = &mut self.malicious {
-            malicious.links.clear();
+            malicious.links.retain(|_, link| link.server != server);
         }
     }
 
@@ -269,7 +277,7 @@ impl Simulation {
         let resent = if malicious.prng.one_in(3) { request_flag::RESENT } else { 0 };
         let map_epoch = match malicious.prng.number() % 16 {
             0 => MapEpoch(malicious.prng.number()),
-            _ => MapEpoch(self.server.boot_id),
+            _ => self.map().epoch(),
         };
         let request = Request {
             shard,
@@ -311,7 +319,8 @@ impl Simulation {
         };
         let mut frame = Vec::new();
         Header::Request(request).encode(&mut frame, None, |to| to.put(&body));
-        self.deliver(Place::Server(link.server_lane), Incoming::frame(conn, frame, None));
+        let place = Place::Server(link.server, link.server_lane);
+        self.deliver(place, Incoming::frame(conn, frame, None));
     }
 }
 

@@ -1,9 +1,10 @@
-//! Connections between client lanes and server lanes.
+//! Connections: of a client lane to a server lane, and between lanes of two servers.
 //!
 //! Frames of one direction arrive in order. After a cut, the rest of them is lost. The two ends
 //! learn of a cut at different times, and frames of an old connection may arrive long after the
 //! client is back on a new one.
 
+use crate::due::{End, Place};
 use crate::number::wide;
 use std::collections::VecDeque;
 
@@ -26,6 +27,8 @@ pub(crate) struct Direction {
     pub(crate) dead: bool,
     /// The receiving end accepts no more frames.
     pub(crate) closed: bool,
+    /// No close is noticed before: packets of this direction are lost.
+    pub(crate) parted_until_ns: u64,
     /// Delay compared with other connections.
     pub(crate) slowness: u64,
 }
@@ -45,23 +48,17 @@ impl Direction {
     }
 }
 
-/// An end of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
-    Client,
-    Server,
-}
-
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) client: usize,
-    pub(crate) client_lane: usize,
+    pub(crate) dialler: Place,
+    pub(crate) dialler_life: u64,
+    pub(crate) server: usize,
     pub(crate) server_lane: usize,
     pub(crate) server_life: u64,
-    /// To the server.
+    /// To the lane that listens.
     pub(crate) up: Direction,
-    /// To the client.
+    /// To the lane that dialled.
     pub(crate) down: Direction,
     pub(crate) cut: bool,
 }
@@ -69,9 +66,22 @@ pub(crate) struct Conn {
 impl Conn {
     pub(crate) const fn direction_to(&mut self, end: End) -> &mut Direction {
         match end {
-            End::Client => &mut self.down,
-            End::Server => &mut self.up,
+            End::Dialler => &mut self.down,
+            End::Listener => &mut self.up,
         }
+    }
+
+    /// The lane at an end, and the process that it belonged to when the connection began.
+    pub(crate) const fn at(&self, end: End) -> (Place, u64) {
+        match end {
+            End::Dialler => (self.dialler, self.dialler_life),
+            End::Listener => (Place::Server(self.server, self.server_lane), self.server_life),
+        }
+    }
+
+    /// Whether a client has dialled.
+    pub(crate) fn is_of_client(&self, client: usize) -> bool {
+        matches!(self.dialler, Place::Client(by, _) if by == client)
     }
 
     pub(crate) fn in_flight_count(&self) -> u64 {

@@ -2,6 +2,8 @@
 //!
 //! Most runs are short and use few names, so that changes conflict.
 
+use crate::number::narrow_u16;
+use crate::servers::Servers;
 use crate::trace::TraceStep;
 use crate::work::Kind;
 use lane::Share;
@@ -137,6 +139,7 @@ pub(crate) struct Speeds {
 /// The plan of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    pub(crate) server_count: usize,
     /// Lanes of each client.
     pub(crate) client_lanes: Vec<usize>,
     pub(crate) server_lane_count_max: u64,
@@ -209,6 +212,35 @@ impl Plan {
         Layout { stripe_unit_bytes: self.stripe_unit_bytes, ..Layout::DEFAULT }
     }
 
+    /// Some runs have several servers, each with a store of its own.
+    pub(crate) fn with_servers(self, seed: u64) -> Self {
+        let servers = match self.injection {
+            None => Servers::of_seed(seed),
+            Some(Injection::Rule(rule) | Injection::Control(rule)) => Servers::for_rule(rule, seed),
+            Some(Injection::LostBatch | Injection::LostResend | Injection::LostSync) => None,
+        };
+        match servers {
+            Some(servers) => self.over(servers),
+            None => self,
+        }
+    }
+
+    /// The same plan over several servers.
+    pub(crate) fn over(mut self, servers: Servers) -> Self {
+        let Servers { server_count, meta_count, data_count, partition_count, crash_count } =
+            servers;
+        let count = narrow_u16(server_count);
+        self.server_count = server_count;
+        (self.meta_shard_count, self.data_shard_count) = (meta_count * count, data_count * count);
+        self.server_lane_count_max = self.server_lane_count_max.min(2);
+        self.faults.partition_count += partition_count;
+        self.faults.server_crash_count = self.faults.server_crash_count.max(crash_count);
+        if self.faults.disk == DiskBehaviour::Lying {
+            self.faults.disk = DiskBehaviour::Honest;
+        }
+        self
+    }
+
     /// Whether replies may precede the durability of their change.
     pub(crate) const fn shared(&self) -> bool {
         !self.sync
@@ -243,6 +275,7 @@ impl Plan {
         // Disk faults need more calls before the faults stop.
         let faults_ns = faults_ns * if faults.disk == DiskBehaviour::Honest { 1 } else { 4 };
         Self {
+            server_count: 1,
             client_lanes,
             server_lane_count_max: 1 + prng.number() % 3,
             meta_shard_count: prng.pick(&[1, 2, 3, 5]).unwrap_or(1),

@@ -61,8 +61,8 @@ impl Simulation {
         }
         let server_secrets = *server_secrets;
         if step != RotationStep::Distribute {
-            for lane in 0..self.server.lanes.len() {
-                self.deliver(Place::Server(lane), Event::Secrets(Some(server_secrets)));
+            for (server, lane) in self.server_lanes() {
+                self.deliver(Place::Server(server, lane), Event::Secrets(Some(server_secrets)));
             }
         }
         match step {
@@ -75,7 +75,8 @@ impl Simulation {
 
     fn secrets_are_being_delivered(&self) -> bool {
         let is = |incoming: &Incoming| matches!(incoming.event, Event::Secrets(_));
-        self.server.lanes.iter().any(|sim_lane| sim_lane.state.inbox.iter().any(is))
+        let mut lanes = self.servers.iter().flat_map(|server| &server.lanes);
+        lanes.any(|sim_lane| sim_lane.state.inbox.iter().any(is))
     }
 
     /// A client lane reads its secret file.

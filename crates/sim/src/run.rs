@@ -16,7 +16,7 @@ pub struct Outcome {
     pub event_count: u64,
     /// Calls of the workload and of the audit.
     pub call_count: u64,
-    /// Crashes of the server.
+    /// Crashes of servers.
     pub crash_count: u64,
 }
 
@@ -51,7 +51,7 @@ fn outcome(mut simulation: Simulation) -> (Outcome, Vec<String>) {
 }
 
 fn run_phases(simulation: &mut Simulation) -> Verdict {
-    simulation.start_server();
+    simulation.start_servers();
     for lane_count in simulation.plan.client_lanes.clone() {
         let client = simulation.mount(lane_count, false, ClientUuid::NONE);
         for lane in 0..lane_count {
@@ -71,11 +71,11 @@ fn run_phases(simulation: &mut Simulation) -> Verdict {
             let client = simulation.choose(simulation.mounts.len());
             simulation.crash_client(client);
         }
-        simulation.crash_server();
+        simulation.crash_some();
     }
-    simulation.schedule_at(simulation.now_ns, Due::StartServer);
+    simulation.schedule_starts();
     if !simulation.run_until(simulation.now_ns + REST_NS, Simulation::is_quiet) {
-        return Err("the server does not come to rest".to_owned());
+        return Err("the servers do not come to rest".to_owned());
     }
     take_violation(simulation)?;
     if !simulation.run_until(simulation.now_ns + REST_NS, Simulation::is_alarmed) {
@@ -104,7 +104,7 @@ fn stop_faults(simulation: &mut Simulation) -> Verdict {
     for mount in &mut simulation.mounts {
         mount.partitioned_until_ns = mount.partitioned_until_ns.min(now_ns);
     }
-    simulation.schedule_at(simulation.now_ns, Due::StartServer);
+    simulation.schedule_starts();
     if simulation.plan.faults.disk == DiskBehaviour::Failing {
         // A lane whose log failed replies but accepts no changes until the disk is mended and the
         // server restarted.
@@ -112,7 +112,7 @@ fn stop_faults(simulation: &mut Simulation) -> Verdict {
             come_to_rest(simulation)?;
         }
         simulation.mended = true;
-        simulation.crash_server();
+        (0..simulation.servers.len()).for_each(|server| simulation.crash_server(server));
     }
     come_to_rest(simulation)
 }
@@ -136,6 +136,9 @@ fn come_to_rest(simulation: &mut Simulation) -> Verdict {
         .filter(|(_, call)| call.ended_ns.is_none() && simulation.mounts[call.client].alive)
         .map(|(index, call)| format!("{} {:?}", index + 1, call.spec))
         .collect();
+    if left.is_empty() {
+        return Err("liveness: all calls have ended, and a server goes on".to_owned());
+    }
     Err(format!(
         "liveness: after {} events these calls never ended: {left:?}",
         simulation.event_count

@@ -1,8 +1,9 @@
-//! The server process: start from the disk, turns of its lanes, their actions, and crashes.
+//! Server processes: start from the disk, turns of their lanes, their actions, and crashes.
 
-use crate::due::{Due, Place};
+use crate::cluster::{id_of, server_at};
+use crate::due::{Due, End, Place, ServerLaneId};
 use crate::malicious_client::MaliciousClient;
-use crate::net::{End, SentFrame};
+use crate::net::SentFrame;
 use crate::number::{low_u8, narrow, narrow_u16, wide};
 use crate::plan::{DiskBehaviour, Injection};
 use crate::simulation::Simulation;
@@ -13,8 +14,8 @@ use interface::{
 };
 use lane::{Affinity, Config, Export, Lane, Limits, Promised, Restore, Share};
 use std::collections::BTreeMap;
-use test_runtime::{Incoming, LaneState, LogId, Operation};
-use wire::{LaneId, Layout, Map, ServerId, ShardCounts, Term};
+use test_runtime::{Incoming, LaneState, LogId, Operation, Store};
+use wire::{LaneId, Layout, Map};
 
 const CREATION: Creation = Creation {
     at_ns: 1_600_000_000_000_000_000,
@@ -32,13 +33,15 @@ pub(crate) struct ServerLane {
     pub(crate) operations: BTreeMap<u64, Operation>,
 }
 
-/// The server process.
-#[derive(Default)]
+/// A server: its store, and the process.
 pub(crate) struct Server {
+    pub(crate) store: Store,
     pub(crate) up: bool,
     /// Counts processes.
     pub(crate) life: u64,
     pub(crate) boot_id: u64,
+    /// Lanes of the last start.
+    pub(crate) lane_count: u16,
     pub(crate) lanes: Vec<ServerLane>,
     pub(crate) operation_count: u64,
     /// What this boot promises.
@@ -48,42 +51,85 @@ pub(crate) struct Server {
     recovered_count: usize,
 }
 
-impl Simulation {
-    /// Starts a server from the durable state, as `store` and `serve` do.
-    pub(crate) fn start_server(&mut self) {
-        if self.server.up {
-            return;
+impl Server {
+    pub(crate) fn new() -> Self {
+        Self {
+            store: Store::new(4096),
+            up: false,
+            life: 0,
+            boot_id: 0,
+            lane_count: 0,
+            lanes: Vec::new(),
+            operation_count: 0,
+            promises: None,
+            promised: None,
+            recovered_count: 0,
         }
+    }
+}
+
+impl Simulation {
+    /// Starts all servers. The first map names all of them.
+    pub(crate) fn start_servers(&mut self) {
+        let servers = 0..self.servers.len();
+        servers.clone().for_each(|server| self.begin_start(server));
+        servers.for_each(|server| self.launch(server));
+    }
+
+    /// Starts a server, if it is down. The others learn of it from the next map.
+    pub(crate) fn start_server(&mut self, server: usize) {
+        if !self.servers[server].up {
+            self.begin_start(server);
+            self.launch(server);
+            self.publish_map(server);
+        }
+    }
+
+    /// Servers that are down start now.
+    pub(crate) fn schedule_starts(&mut self) {
+        for server in 0..self.servers.len() {
+            self.schedule_at(self.now_ns, Due::StartServer(server));
+        }
+    }
+
+    /// Another start of a server, with its number of lanes.
+    fn begin_start(&mut self, server: usize) {
         let lane_count =
             narrow_u16(narrow(1 + self.prng.number() % self.plan.server_lane_count_max));
-        self.server.life += 1;
-        self.server.boot_id += 1;
-        let boot_id = self.server.boot_id;
-        let shards =
-            ShardCounts { meta: self.plan.meta_shard_count, data: self.plan.data_shard_count };
-        let map = Map::single_server(lane_count, shards, Term::of_boot(boot_id));
-        let restore = match self.restore(shards) {
+        let started = &mut self.servers[server];
+        started.life += 1;
+        started.boot_id += 1;
+        started.lane_count = lane_count;
+    }
+
+    /// Starts the lanes of a server from the durable state, as `store` and `serve` do.
+    fn launch(&mut self, server: usize) {
+        let (boot_id, map) = (self.servers[server].boot_id, self.map());
+        let restore = match self.restore(server, &map) {
             Ok(restore) => restore,
             Err(fault) => {
                 return self.violates(format!("I17: boot {boot_id} cannot start: {fault:?}"));
             }
         };
-        let promises = self.choose_promises();
-        let promised = self.server.promised.map_or(promises, |before| before.and(promises));
-        (self.server.promises, self.server.promised) = (Some(promises), Some(promised));
+        let promises = self.choose_promises(server);
+        let started = &mut self.servers[server];
+        let promised = started.promised.map_or(promises, |before| before.and(promises));
+        (started.promises, started.promised) = (Some(promises), Some(promised));
         let Promised { share, lease_term_ms } = promises;
-        self.log_line(|| format!("server: boot {boot_id}, {lane_count} lanes, {share:?}"));
-        for restored in restore.into_lanes(lane_count, boot_id) {
-            let lane = self.server.lanes.len();
+        let (id, lane_count) = (id_of(server), started.lane_count);
+        self.log_line(|| format!("server {server}: boot {boot_id}, {lane_count} lanes, {share:?}"));
+        for restored in restore.into_lanes_of(&map, id) {
+            let started = &mut self.servers[server];
+            let lane = started.lanes.len();
             let space =
                 LogSpace { space_bytes: self.plan.log_space_bytes, awaits_checkpoint: false };
-            self.store.new_log((boot_id, narrow_u16(lane)), self.fs, lane_count, space);
+            started.store.new_log((boot_id, narrow_u16(lane)), self.fs, lane_count, space);
             let mut seed = [low_u8(wide(lane)); 32];
             seed[..8].copy_from_slice(&self.prng.number().to_le_bytes());
             let config = Config {
                 lane: LaneId(narrow_u16(lane)),
                 map: map.clone(),
-                server: ServerId::FIRST,
+                server: id,
                 fs: self.fs,
                 secrets: self.rotation.server_secrets,
                 fs_key: lane::FsKey::new([7; 32]),
@@ -112,39 +158,41 @@ impl Simulation {
                     ..Limits::default()
                 },
             };
-            self.server.lanes.push(ServerLane {
+            let started = &mut self.servers[server];
+            started.lanes.push(ServerLane {
                 core: Lane::new(config, restored),
                 state: LaneState::default(),
                 operations: BTreeMap::new(),
             });
-            self.server.up = true;
-            self.deliver(Place::Server(lane), StoreEvent::LogSpace(space));
+            started.up = true;
+            self.deliver(Place::Server(server, lane), StoreEvent::LogSpace(space));
         }
     }
 
     /// Applies the logs to the rows, and loads the rows into memory.
-    fn restore(&mut self, shards: ShardCounts) -> Result<Restore, Fault> {
+    fn restore(&mut self, server: usize, map: &Map) -> Result<Restore, Fault> {
         let made = Creation { layout: self.plan.layout(), ..CREATION };
-        self.store.rows.begin(made)?;
-        self.store.redo(crate::rules::of_run(self.plan.injection))?;
-        self.check_sums();
-        let mut restore = Restore::new(shards, made);
+        let store = &mut self.servers[server].store;
+        store.rows.begin(made)?;
+        store.redo(crate::rules::of_run(self.plan.injection))?;
+        self.check_sums(server);
+        let mut restore = Restore::new(map.shard_counts(), made);
         if let Some(bytes_max) = self.plan.meta_memory_bytes {
             restore.bound(bytes_max);
         }
-        restore.load(|range, take| self.store.rows.each(range, take))
+        let store = &self.servers[server].store;
+        restore.load(|range, take| store.rows.each(range, take))
     }
 
     /// The applier applies the next batch.
-    pub(crate) fn apply_next_batch(&mut self) {
-        let Some(advanced) = self.store.advance(crate::rules::of_run(self.plan.injection)) else {
-            return;
-        };
+    pub(crate) fn apply_next_batch(&mut self, server: usize) {
+        let rules = crate::rules::of_run(self.plan.injection);
+        let Some(advanced) = self.servers[server].store.advance(rules) else { return };
         match advanced {
             Ok((lane, applied)) => {
                 for (shard, lsn, transno) in applied {
                     let event = StoreEvent::Checkpointed { shard, lsn, transno };
-                    self.deliver(Place::Server(lane), event);
+                    self.deliver(Place::Server(server, lane), event);
                 }
             }
             Err(fault) => self.violates(format!("the applier fails: {fault:?}")),
@@ -152,8 +200,8 @@ impl Simulation {
     }
 
     /// Chooses what this boot promises.
-    fn choose_promises(&mut self) -> Promised {
-        self.server.recovered_count = 0;
+    fn choose_promises(&mut self, server: usize) -> Promised {
+        self.servers[server].recovered_count = 0;
         let modes = [Share::Off, Share::Write, Share::Strict];
         let share = if self.plan.share_changes {
             self.prng.pick(&modes).unwrap_or_default()
@@ -169,65 +217,71 @@ impl Simulation {
     }
 
     /// A lane's recovery is complete. When all are, only this boot's promises count.
-    fn on_recovered(&mut self, lane: usize) {
-        self.log_line(|| format!("server lane {lane}: recovered"));
-        self.server.recovered_count += 1;
-        if self.server.recovered_count == self.server.lanes.len() {
-            self.server.promised = self.server.promises;
+    fn on_recovered(&mut self, at: ServerLaneId) {
+        self.log_line(|| format!("server lane {at:?}: recovered"));
+        let server = &mut self.servers[at.0];
+        server.recovered_count += 1;
+        if server.recovered_count == server.lanes.len() {
+            server.promised = server.promises;
         }
     }
 
-    /// A lane of the server takes a turn.
-    pub(crate) fn server_turn(&mut self, lane: usize, events: Vec<Event>) {
+    /// A lane of a server, if its process is alive.
+    fn server_lane(&mut self, (server, lane): ServerLaneId) -> Option<&mut ServerLane> {
+        self.servers.get_mut(server)?.lanes.get_mut(lane)
+    }
+
+    /// A lane of a server takes a turn.
+    pub(crate) fn server_turn(&mut self, at: ServerLaneId, events: Vec<Event>) {
         let now = self.now();
-        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
+        let Some(sim_lane) = self.server_lane(at) else { return };
         let mut actions = Vec::new();
         let mut turn = Turn { now, arena: &mut sim_lane.state.arena, actions: &mut actions };
         for event in events {
             sim_lane.core.apply(&mut turn, event);
         }
         sim_lane.core.settle(&mut turn);
-        self.see_taken_leases(lane);
+        self.see_taken_leases(at);
         for action in actions {
-            if !self.server.up {
+            if !self.servers[at.0].up {
                 return;
             }
-            self.on_server_action(lane, action);
+            self.on_server_action(at, action);
         }
     }
 
-    fn on_server_action(&mut self, lane: usize, action: Action) {
-        let place = Place::Server(lane);
-        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
+    fn on_server_action(&mut self, at: ServerLaneId, action: Action) {
+        let place = Place::Server(at.0, at.1);
+        let Some(sim_lane) = self.server_lane(at) else { return };
         match action {
-            Action::Net(action) => self.on_server_net_action(lane, action),
+            Action::Net(action) => self.on_server_net_action(at, action),
             Action::Peer(PeerAction::Send { to, body }) => {
                 let body = sim_lane.state.arena.get(body).to_vec();
-                let from = LaneId(narrow_u16(lane));
-                self.send_to_peer(usize::from(to.0), from, body);
+                let from = LaneId(narrow_u16(at.1));
+                self.send_to_peer((at.0, usize::from(to.0)), from, body);
             }
             Action::Store(StoreAction::Inspect { .. } | StoreAction::InspectEnd { .. }) => {
                 self.violates(format!("no client of a run inspects: {action:?}"));
             }
-            Action::Store(_) | Action::Object(_) => self.start_operation(lane, action),
+            Action::Store(_) | Action::Object(_) => self.start_operation(at, action),
             Action::Usage { ticket } => {
                 self.deliver(place, Event::Usage { ticket, usage: Usage::default() })
             }
             Action::Release { buf } => sim_lane.state.bufs.release(buf),
             Action::Retain { as_buf, bulk } => sim_lane.state.bufs.retain(as_buf, bulk),
-            Action::WakeAt { at } => self.schedule_wake(place, at),
+            Action::WakeAt { at: wake_at } => self.schedule_wake(place, wake_at),
             Action::Log { level, line } => {
                 let line = String::from_utf8_lossy(sim_lane.state.arena.get(line)).into_owned();
-                self.log_line(|| format!("server logs {level:?}: {line}"));
+                self.log_line(|| format!("server {} logs {level:?}: {line}", at.0));
                 let lies = self.plan.faults.disk == DiskBehaviour::Lying;
                 let flipped = self.flipped.keys().any(|object| line.contains(&object.to_string()));
                 if line.starts_with("contents are damaged") && !lies && !flipped {
-                    self.violates(format!("server lane {lane}: {line}"));
+                    self.violates(format!("server lane {at:?}: {line}"));
                 }
             }
             Action::Stopped => sim_lane.state.stopped = true,
-            Action::Recovered => self.on_recovered(lane),
-            Action::Point(point) => self.on_point(lane, point),
+            Action::Recovered => self.on_recovered(at),
+            Action::Point(point) => self.on_point(at, point),
             Action::ReadSecrets
             | Action::Answer { .. }
             | Action::Kernel(_)
@@ -237,8 +291,9 @@ impl Simulation {
         }
     }
 
-    fn on_server_net_action(&mut self, lane: usize, action: NetAction) {
-        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
+    fn on_server_net_action(&mut self, at: ServerLaneId, action: NetAction) {
+        let place = Place::Server(at.0, at.1);
+        let Some(sim_lane) = self.server_lane(at) else { return };
         match action {
             NetAction::Send { conn, frame, bulk } => {
                 let frame = sim_lane.state.arena.get(frame).to_vec();
@@ -250,13 +305,14 @@ impl Simulation {
                     malicious.eavesdrop(&frame);
                 }
                 self.tap.on_sent(conn, &frame);
-                self.send(conn, End::Client, SentFrame { frame, bulk });
+                let to = self.end_of(conn, place).other();
+                self.send(conn, to, SentFrame { frame, bulk });
             }
             NetAction::Admit { .. } => {}
             NetAction::Close { conn } if MaliciousClient::has(conn) => {
                 self.move_malicious_conn(conn, None)
             }
-            NetAction::Close { conn } => self.close(conn, End::Server),
+            NetAction::Close { conn } => self.close(conn, self.end_of(conn, place)),
             // The lane that owns the socket makes no difference to this network.
             NetAction::HandOver { conn, lane: to, hello }
             | NetAction::Proxy { conn, lane: to, hello } => {
@@ -269,58 +325,64 @@ impl Simulation {
                     self.move_malicious_conn(conn, Some(to));
                 }
                 let event = NetEvent::HandedOver { conn, hello: Span::default() };
-                self.deliver(Place::Server(to), Incoming::new(event, hello));
+                self.deliver(Place::Server(at.0, to), Incoming::new(event, hello));
             }
-            NetAction::Connect { .. } => {
-                self.violates(format!("a server must not ask for this: {action:?}"));
+            NetAction::Connect { ticket, address } => {
+                let Some(to) = server_at(address) else {
+                    return self.violates(format!("a server has no address: {action:?}"));
+                };
+                let (mean_ns, life) = (self.plan.speeds.request_ns, self.life(place));
+                self.schedule_in(mean_ns, Due::Connect { by: place, life, ticket, to });
             }
         }
     }
 
     /// A lane passes a marked point: the process may crash there.
-    fn on_point(&mut self, lane: usize, point: ProtocolPoint) {
-        self.log_line(|| format!("server lane {lane}: {point:?}"));
+    fn on_point(&mut self, at: ServerLaneId, point: ProtocolPoint) {
+        self.log_line(|| format!("server lane {at:?}: {point:?}"));
         if !self.faults_stopped && self.prng.per_mille(self.plan.faults.point_per_mille) {
-            self.crash_server();
+            self.crash_server(at.0);
         }
     }
 
     /// Starts an operation.
-    fn start_operation(&mut self, lane: usize, action: Action) {
-        let log = (self.server.boot_id, narrow_u16(lane));
-        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
-        let operation = Operation::of(action, log, &sim_lane.state, self.store.patch_count());
+    fn start_operation(&mut self, at: ServerLaneId, action: Action) {
+        let server = &mut self.servers[at.0];
+        let log = (server.boot_id, narrow_u16(at.1));
+        let Some(sim_lane) = server.lanes.get_mut(at.1) else { return };
+        let operation = Operation::of(action, log, &sim_lane.state, server.store.patch_count());
         let is_log = operation.is_log();
         if is_log && sim_lane.operations.values().any(Operation::is_log) {
-            return self.violates(format!("server lane {lane}: two appends at a time"));
+            return self.violates(format!("server lane {at:?}: two appends at a time"));
         }
-        let (speeds, life) = (&self.plan.speeds, self.server.life);
+        let (speeds, life) = (&self.plan.speeds, server.life);
         let delay_ns = self.prng.span_ns(if is_log { speeds.log_ns } else { speeds.object_ns });
-        self.server.operation_count += 1;
-        let operation_no = self.server.operation_count;
+        server.operation_count += 1;
+        let operation_no = server.operation_count;
         sim_lane.operations.insert(operation_no, operation);
-        self.schedule_at(self.now_ns + delay_ns, Due::Complete { lane, life, operation_no });
+        self.schedule_at(self.now_ns + delay_ns, Due::Complete { at, life, operation_no });
     }
 
     /// Completes an operation.
-    pub(crate) fn complete_operation(&mut self, lane: usize, life: u64, operation_no: u64) {
-        if life != self.server.life {
+    pub(crate) fn complete_operation(&mut self, at: ServerLaneId, life: u64, operation_no: u64) {
+        let server = at.0;
+        if life != self.servers[server].life {
             return;
         }
-        let Some(sim_lane) = self.server.lanes.get_mut(lane) else { return };
+        let Some(sim_lane) = self.server_lane(at) else { return };
         let Some(operation) = sim_lane.operations.remove(&operation_no) else { return };
-        let failed = self.disk_fails(lane, &operation);
+        let failed = self.disk_fails(at, &operation);
         let result = if failed { Err(EIO) } else { Ok(()) };
-        let place = Place::Server(lane);
+        let place = Place::Server(at.0, at.1);
         match &operation {
-            Operation::Log { log, batch, .. } => self.on_append(lane, *log, batch, failed),
+            Operation::Log { log, batch, .. } => self.on_append(at, *log, batch, failed),
             Operation::Read { ticket, object, only_cached: true, .. }
-                if !failed && self.misses_cache(*object) =>
+                if !failed && self.misses_cache(server, *object) =>
             {
                 return self.deliver(place, ObjectEvent::Uncached { ticket: *ticket });
             }
             Operation::ReadList { ticket, object, pieces, only_cached: true }
-                if !failed && self.misses_any(*object, pieces) =>
+                if !failed && self.misses_any(server, *object, pieces) =>
             {
                 return self.deliver(place, ObjectEvent::Uncached { ticket: *ticket });
             }
@@ -331,34 +393,37 @@ impl Simulation {
                     self.unprotected.insert(object.inode);
                 }
                 if failed && let Some(patch) = patch.clone().half_done(&mut self.prng) {
-                    self.store.patch(*object, patch);
+                    self.servers[server].store.patch(*object, patch);
                 }
             }
             Operation::Sync { object, patch_no, .. } if failed => {
-                self.store.sync_failed(*object, *patch_no);
+                self.servers[server].store.sync_failed(*object, *patch_no);
             }
             Operation::Sync { ticket, .. } if self.plan.injection == Some(Injection::LostSync) => {
                 return self.deliver(place, ObjectEvent::Done { ticket: *ticket, result });
             }
             _ => {}
         }
-        let incoming = self.store.complete(operation, result);
+        let incoming = self.servers[server].store.complete(operation, result);
         self.deliver(place, incoming);
     }
 
     /// A batch is about to be in its log. A failed append may have written the whole batch.
-    fn on_append(&mut self, lane: usize, log: LogId, batch: &[u8], failed: bool) {
+    fn on_append(&mut self, at: ServerLaneId, log: LogId, batch: &[u8], failed: bool) {
+        let store = &mut self.servers[at.0].store;
         if failed {
-            if self.store.tear_append(log, batch, &mut self.prng) {
+            if store.tear_append(log, batch, &mut self.prng) {
                 self.record_durable(batch);
             }
             return;
         }
+        if self.plan.applies {
+            store.rows.behind.push_back((at.1, batch.to_vec()));
+        }
         self.log_line(|| crate::tap::describe(batch));
         self.record_durable(batch);
         if self.plan.applies {
-            self.store.rows.behind.push_back((lane, batch.to_vec()));
-            self.schedule_in(self.plan.speeds.restart_ns, Due::ApplyBatch);
+            self.schedule_in(self.plan.speeds.restart_ns, Due::ApplyBatch(at.0));
         }
     }
 
@@ -367,34 +432,38 @@ impl Simulation {
         self.lying_disk.on_durable(batch);
     }
 
-    /// The server process crashes and loses everything that is not durable.
-    pub(crate) fn crash_server(&mut self) {
-        if !std::mem::replace(&mut self.server.up, false) {
+    /// A server process crashes and loses everything that is not durable.
+    pub(crate) fn crash_server(&mut self, server: usize) {
+        if !std::mem::replace(&mut self.servers[server].up, false) {
             return;
         }
-        self.log_line(|| "server: crash".to_owned());
-        self.drop_malicious_conns();
+        self.log_line(|| format!("server {server}: crash"));
+        self.drop_malicious_conns(server);
         self.shown.forget_attributes();
         self.crash_count += 1;
-        self.server.life += 1;
-        for sim_lane in std::mem::take(&mut self.server.lanes) {
+        self.servers[server].life += 1;
+        for sim_lane in std::mem::take(&mut self.servers[server].lanes) {
             for operation in sim_lane.operations.into_values() {
-                if let Some(batch) = self.store.interrupt(operation, &mut self.prng) {
+                let store = &mut self.servers[server].store;
+                if let Some(batch) = store.interrupt(operation, &mut self.prng) {
                     self.record_durable(&batch);
                 }
             }
         }
-        self.store.crash(&mut self.prng);
-        self.lose_durable_batches();
-        self.store.rows.behind.clear();
+        self.servers[server].store.crash(&mut self.prng);
+        self.lose_durable_batches(server);
+        self.servers[server].store.rows.behind.clear();
         let conns: Vec<_> = self.conns.keys().copied().collect();
         for conn in conns {
-            let ours = self.conns.get(&conn).is_some_and(|conn| !conn.up.closed);
-            if ours {
-                self.end_died(conn, End::Server);
+            let Some(known) = self.conns.get(&conn) else { continue };
+            let dialled = matches!(known.dialler, Place::Server(by, _) if by == server);
+            if known.server == server && !known.up.closed {
+                self.end_died(conn, End::Listener);
+            } else if dialled && !known.down.closed {
+                self.end_died(conn, End::Dialler);
             }
         }
-        self.schedule_in(self.plan.speeds.restart_ns, Due::StartServer);
+        self.schedule_in(self.plan.speeds.restart_ns, Due::StartServer(server));
     }
 }
 

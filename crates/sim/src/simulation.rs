@@ -7,21 +7,23 @@ use crate::audit::{Audit, LossyRead};
 use crate::bytes::TimedChange;
 use crate::cache_check::Shown;
 use crate::clients::Mount;
-use crate::due::{CLOCK_RATE, Due, Place};
+use crate::cluster::Parted;
+use crate::due::{CLOCK_RATE, Due, End, Place};
 use crate::lying_disk::LyingDisk;
 use crate::malicious_client::MaliciousClient;
 use crate::net::Conn;
 use crate::number::narrow;
-use crate::plan::{Injection, Plan};
+use crate::plan::{DiskBehaviour, Injection, Plan};
 use crate::rotation::Rotation;
 use crate::run_hash::RunHash;
 use crate::server::Server;
+use crate::servers::Lives;
 use crate::tap::Tap;
 use crate::trace::TraceProgress;
 use crate::work::CallRecord;
 use interface::{ConnId, Event, Mono, NetEvent, Now};
 use std::collections::{BTreeMap, BTreeSet};
-use test_runtime::{Incoming, LaneState, Prng, Store};
+use test_runtime::{Incoming, LaneState, Prng};
 use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
 
 /// The state of a run.
@@ -34,8 +36,8 @@ pub(crate) struct Simulation {
     agenda: BTreeMap<(u64, u64), Due>,
     due_count: u64,
     pub(crate) event_count: u64,
-    pub(crate) store: Store,
-    pub(crate) server: Server,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) parted: Parted,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
     pub(crate) conn_count: u64,
@@ -66,8 +68,8 @@ pub(crate) struct Simulation {
     pub(crate) crash_count: u64,
     /// By shard and server process: changes answered before this time are durable by a sync.
     pub(crate) synced: BTreeMap<(ShardId, u64), u64>,
-    /// By file and server process: bytes written before this time are durable by a sync.
-    pub(crate) synced_files: BTreeMap<(InodeNo, u64), u64>,
+    /// By file and server processes: bytes written before this time are durable by a sync.
+    pub(crate) synced_files: BTreeMap<(InodeNo, Lives), u64>,
     /// A client was absent for so long that the server may have continued without it.
     pub(crate) absent: bool,
     pub(crate) fs: FsUuid,
@@ -91,6 +93,7 @@ impl Simulation {
             Some(Injection::Rule(rule) | Injection::Control(rule)) => plan.for_rule(rule),
             Some(Injection::LostBatch | Injection::LostResend | Injection::LostSync) | None => plan,
         };
+        let plan = plan.with_servers(seed);
         let secret = Secret::new(prng.bytes());
         Self {
             run_hash: RunHash::new(),
@@ -99,8 +102,8 @@ impl Simulation {
             agenda: BTreeMap::new(),
             due_count: 0,
             event_count: 0,
-            store: Store::new(4096),
-            server: Server::default(),
+            servers: (0..plan.server_count).map(|_| Server::new()).collect(),
+            parted: Parted::default(),
             mounts: Vec::new(),
             conns: BTreeMap::new(),
             conn_count: 0,
@@ -181,7 +184,7 @@ impl Simulation {
 
     fn clock_rate(&self, place: Place) -> u64 {
         match place {
-            Place::Server(_) => CLOCK_RATE,
+            Place::Server(..) => CLOCK_RATE,
             Place::Client(client, _) => self.mounts[client].clock_rate,
         }
     }
@@ -216,21 +219,22 @@ impl Simulation {
             Due::Wake(place, life) => self.wake(place, life),
             Due::Arrive(conn, end) => self.arrive(conn, end),
             Due::CloseEnd(conn, end) => self.close_end(conn, end),
-            Due::Connect { client, lane, life, ticket } => {
-                self.connect(client, lane, life, ticket);
-            }
-            Due::Complete { lane, life, operation_no } => {
-                self.complete_operation(lane, life, operation_no)
+            Due::Connect { by, life, ticket, to } => self.connect(by, life, (ticket, to)),
+            Due::Complete { at, life, operation_no } => {
+                self.complete_operation(at, life, operation_no)
             }
             Due::NextCall { client, lane } => self.next_call(client, lane),
             Due::Recall { client, lane } => self.schedule_turn(Place::Client(client, lane)),
             Due::Fault(fault) => self.inject_fault(fault),
-            Due::StartServer => self.start_server(),
-            Due::ApplyBatch => self.apply_next_batch(),
+            Due::StartServer(server) => self.start_server(server),
+            Due::ApplyBatch(server) => self.apply_next_batch(server),
+            Due::Map(server) => self.learn_map(server),
             Due::TraceStep => self.take_trace_step(),
             Due::MaliciousFrame => self.run_malicious_client(),
             Due::Rotation(step) => self.step_rotation(step),
-            Due::PeerMessage { life, number } => self.receive_late(life, number),
+            Due::PeerMessage { server, life, number } => {
+                self.receive_late(server, (life, number));
+            }
         }
     }
 
@@ -239,8 +243,9 @@ impl Simulation {
     /// The state of a lane, if its process is alive.
     pub(crate) fn lane_state(&mut self, place: Place) -> Option<&mut LaneState> {
         match place {
-            Place::Server(lane) => {
-                self.server.lanes.get_mut(lane).map(|sim_lane| &mut sim_lane.state)
+            Place::Server(server, lane) => {
+                let lanes = &mut self.servers.get_mut(server)?.lanes;
+                lanes.get_mut(lane).map(|sim_lane| &mut sim_lane.state)
             }
             Place::Client(client, lane) => {
                 let mount = self.mounts.get_mut(client).filter(|mount| mount.alive)?;
@@ -251,7 +256,7 @@ impl Simulation {
 
     pub(crate) fn life(&self, place: Place) -> u64 {
         match place {
-            Place::Server(_) => self.server.life,
+            Place::Server(server, _) => self.servers.get(server).map_or(0, |server| server.life),
             Place::Client(client, _) => {
                 self.mounts.get(client).map_or(0, |mount| u64::from(mount.alive))
             }
@@ -301,7 +306,7 @@ impl Simulation {
             self.hash_event(place, event);
         }
         match place {
-            Place::Server(lane) => self.server_turn(lane, events),
+            Place::Server(server, lane) => self.server_turn((server, lane), events),
             Place::Client(client, lane) => self.client_turn(client, lane, events),
         }
         if rest {
@@ -311,7 +316,7 @@ impl Simulation {
 
     fn hash_event(&mut self, place: Place, event: &Event) {
         let number = match place {
-            Place::Server(lane) => crate::number::wide(lane),
+            Place::Server(server, lane) => crate::number::wide(server * 100 + lane),
             Place::Client(client, lane) => 1000 + crate::number::wide(client * 10 + lane),
         };
         self.run_hash.add(number);
@@ -357,27 +362,39 @@ impl Simulation {
         self.mounts.iter().filter(|mount| mount.alive).map(of).sum()
     }
 
-    /// No lane has work to do, and no frame is under way to the server.
+    /// No lane has work to do, and no frame is under way to a server.
     pub(crate) fn is_quiet(&self) -> bool {
+        // A log that has failed keeps changes in doubt. One server ends them when it starts.
+        let fails = self.plan.faults.disk == DiskBehaviour::Failing && !self.mended;
+        let all_end = self.servers.len() > 1 && !fails;
         let idle = |sim_lane: &crate::server::ServerLane| {
             let done = sim_lane.operations.is_empty() && sim_lane.state.inbox.is_empty();
-            done && !sim_lane.state.turn_is_due && !sim_lane.core.is_waiting()
+            let is_over = !all_end || !sim_lane.core.has_transactions();
+            done && is_over && !sim_lane.state.turn_is_due && !sim_lane.core.is_waiting()
         };
         let empty = |conn: &Conn| {
-            conn.server_life != self.server.life || conn.up.closed || conn.up.queue.is_empty()
+            [(End::Listener, &conn.up), (End::Dialler, &conn.down)].iter().all(
+                |(end, direction)| {
+                    let (place, life) = conn.at(*end);
+                    let to_server = matches!(place, Place::Server(..));
+                    let is_over = life != self.life(place) || direction.closed;
+                    !to_server || is_over || direction.queue.is_empty()
+                },
+            )
         };
         // A paused client lane may have been evicted and not know it yet. An evicted client that
         // continues with a new uuid registers its open files only once it is connected; until then
         // the server has file sizes from before writes of a peer lane that still uses the old uuid.
         let awake =
             |state: &LaneState| state.inbox.is_empty() || state.paused_until_ns <= self.now_ns;
-        let rests = |sim_lane: &crate::clients::ClientLane| {
+        let is_calm = |sim_lane: &crate::clients::ClientLane| {
             let calm = sim_lane.core.busy_count() == 0 && !sim_lane.core.may_reopen();
             calm && awake(&sim_lane.state)
         };
-        let done = |mount: &Mount| mount.lanes.iter().all(rests);
+        let done = |mount: &Mount| mount.lanes.iter().all(is_calm);
         let clients_done = self.mounts.iter().filter(|mount| mount.alive).all(done);
-        let server_done = self.server.up && self.server.lanes.iter().all(idle);
+        let rests = |server: &Server| server.up && server.lanes.iter().all(idle);
+        let server_done = self.servers.iter().all(rests);
         clients_done && server_done && self.conns.values().all(empty)
     }
 

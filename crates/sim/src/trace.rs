@@ -1,8 +1,7 @@
 //! Traces: a few calls in a fixed order with random timing. They reach orders that random calls
 //! rarely reach.
 
-use crate::due::{ClientLaneId, Due};
-use crate::net::End;
+use crate::due::{ClientLaneId, Due, End, Place};
 use crate::simulation::Simulation;
 use crate::work::{CallSpec, NameNo, Tag};
 use wire::InodeNo;
@@ -101,7 +100,7 @@ impl Simulation {
                 false
             }
             TraceStep::CrashServer => {
-                self.crash_server();
+                self.crash_server(0);
                 false
             }
         };
@@ -133,9 +132,9 @@ impl Simulation {
         self.log_line(|| {
             format!("client {client}.{lane}: frames are delayed until {}", until_ns / 1000)
         });
-        let ours = |conn: &&mut crate::net::Conn| (conn.client, conn.client_lane) == (client, lane);
+        let ours = |conn: &&mut crate::net::Conn| conn.dialler == Place::Client(client, lane);
         for conn in self.conns.values_mut().filter(ours) {
-            conn.direction_to(End::Client).held_until_ns = until_ns;
+            conn.direction_to(End::Dialler).held_until_ns = until_ns;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The simulated network: connects, sends, delivers, closes and cuts.
 
-use crate::due::{Due, Place};
-use crate::net::{Conn, Direction, End, SentFrame};
+use crate::due::{Due, End, Place};
+use crate::net::{Conn, Direction, SentFrame};
 use crate::simulation::Simulation;
 use interface::{CloseReason, ConnId, Errno, NetEvent, Ticket};
 use test_runtime::Incoming;
@@ -10,21 +10,20 @@ const REFUSED: Errno = Errno(111);
 const TIMED_OUT: Errno = Errno(110);
 
 impl Simulation {
-    /// Completes a client lane's attempt to connect.
-    pub(crate) fn connect(&mut self, client: usize, lane: usize, life: u64, ticket: Ticket) {
-        let place = Place::Client(client, lane);
-        if life != self.life(place) || self.mounts[client].lanes.len() <= lane {
+    /// Completes a lane's attempt to connect to a server.
+    pub(crate) fn connect(&mut self, by: Place, life: u64, (ticket, to): (Ticket, usize)) {
+        if life != self.life(by) || self.lane_state(by).is_none() {
             return;
         }
-        let partitioned = self.mounts[client].partitioned_until_ns > self.now_ns;
-        if partitioned || !self.server.up {
+        let partitioned = self.is_parted(by, to);
+        if partitioned || !self.servers[to].up {
             let errno = if partitioned { TIMED_OUT } else { REFUSED };
             let reason = CloseReason::Failed(errno);
-            return self.deliver(place, NetEvent::ConnectFailed { ticket, reason });
+            return self.deliver(by, NetEvent::ConnectFailed { ticket, reason });
         }
         self.conn_count += 1;
         let conn = ConnId(self.conn_count);
-        let lane_count = self.server.lanes.len();
+        let lane_count = self.servers[to].lanes.len();
         let slow = |simulation: &mut Self| {
             if simulation.prng.one_in(6) { 1 + simulation.prng.number() % 12 } else { 1 }
         };
@@ -33,33 +32,41 @@ impl Simulation {
         self.conns.insert(
             conn,
             Conn {
-                client,
-                client_lane: lane,
+                dialler: by,
+                dialler_life: life,
+                server: to,
                 server_lane,
-                server_life: self.server.life,
+                server_life: self.servers[to].life,
                 up: Direction { slowness: up, ..Direction::default() },
                 down: Direction { slowness: down, ..Direction::default() },
                 cut: false,
             },
         );
-        self.log_line(|| format!("{place:?}: connected as {conn:?}"));
-        self.deliver(place, NetEvent::Connected { ticket, conn });
+        self.log_line(|| format!("{by:?}: connected as {conn:?}"));
+        self.deliver(by, NetEvent::Connected { ticket, conn });
+    }
+
+    /// The lane at an end of a connection, and whether its process has ended since.
+    fn lane_at(&self, conn: ConnId, end: End) -> Option<(Place, bool)> {
+        let (place, life) = self.conns.get(&conn)?.at(end);
+        let stale = matches!(place, Place::Server(..)) && life != self.life(place);
+        Some((place, stale))
     }
 
     /// Sends a frame.
     pub(crate) fn send(&mut self, conn: ConnId, to: End, sent: SentFrame) {
-        let mean_ns = match to {
-            End::Server => self.plan.speeds.request_ns,
-            End::Client => self.plan.speeds.reply_ns,
-        };
+        let Some((place, _)) = self.lane_at(conn, to) else { return };
+        let to_server = matches!(place, Place::Server(..));
+        let speeds = &self.plan.speeds;
+        let mean_ns = if to_server { speeds.request_ns } else { speeds.reply_ns };
         let delay_ns = self.prng.span_ns(mean_ns);
         let now_ns = self.now_ns;
         let Some(known) = self.conns.get_mut(&conn) else { return };
         let direction = known.direction_to(to);
         if direction.dead || direction.closed {
-            if to == End::Server && self.plan.faults.silent {
+            if to_server && self.plan.faults.silent {
                 // The restarted machine does not know the connection.
-                self.schedule_in(self.plan.speeds.restart_ns, Due::CloseEnd(conn, End::Client));
+                self.schedule_in(self.plan.speeds.restart_ns, Due::CloseEnd(conn, to.other()));
             }
             return;
         }
@@ -73,12 +80,8 @@ impl Simulation {
     /// The next frame of a direction arrives.
     pub(crate) fn arrive(&mut self, conn: ConnId, to: End) {
         let now_ns = self.now_ns;
+        let Some((place, stale)) = self.lane_at(conn, to) else { return };
         let Some(known) = self.conns.get_mut(&conn) else { return };
-        let place = match to {
-            End::Client => Place::Client(known.client, known.client_lane),
-            End::Server => Place::Server(known.server_lane),
-        };
-        let stale = to == End::Server && known.server_life != self.server.life;
         let direction = known.direction_to(to);
         if direction.held_until_ns > now_ns {
             let at_ns = direction.held_until_ns;
@@ -98,13 +101,13 @@ impl Simulation {
     pub(crate) fn close_end(&mut self, conn: ConnId, end: End) {
         const AGAIN_NS: u64 = 1_000;
         let now_ns = self.now_ns;
+        let Some((place, stale)) = self.lane_at(conn, end) else { return };
         let Some(known) = self.conns.get_mut(&conn) else { return };
-        let place = match end {
-            End::Client => Place::Client(known.client, known.client_lane),
-            End::Server => Place::Server(known.server_lane),
-        };
-        let stale = end == End::Server && known.server_life != self.server.life;
         let direction = known.direction_to(end);
+        if direction.parted_until_ns > now_ns && !stale {
+            let at_ns = direction.parted_until_ns;
+            return self.schedule_at(at_ns, Due::CloseEnd(conn, end));
+        }
         if !direction.queue.is_empty() && !stale {
             let at_ns = now_ns.max(direction.last_ns).max(direction.held_until_ns) + AGAIN_NS;
             return self.schedule_at(at_ns, Due::CloseEnd(conn, end));
@@ -119,7 +122,7 @@ impl Simulation {
     /// A lane closes a connection. Frames that it sent before still arrive; then the other end
     /// learns of the close.
     pub(crate) fn close(&mut self, conn: ConnId, by: End) {
-        let other = if by == End::Client { End::Server } else { End::Client };
+        let other = by.other();
         let delay_ns = self.prng.span_ns(self.plan.speeds.request_ns);
         let Some(known) = self.conns.get_mut(&conn) else { return };
         known.direction_to(by).closed = true;
@@ -137,7 +140,7 @@ impl Simulation {
         if std::mem::replace(&mut known.cut, true) {
             return;
         }
-        for end in [End::Client, End::Server] {
+        for end in [End::Dialler, End::Listener] {
             let late_ns = self.prng.pick(&LATE_NS).unwrap_or(0);
             let hang_ns = self.now_ns + late_ns + self.prng.span_ns(self.plan.speeds.request_ns);
             let Some(known) = self.conns.get_mut(&conn) else { return };
@@ -153,7 +156,8 @@ impl Simulation {
     /// frames that it had sent.
     pub(crate) fn end_died(&mut self, conn: ConnId, died: End) {
         const SILENCE_NS: u64 = 60_000_000_000;
-        let other = if died == End::Client { End::Server } else { End::Client };
+        let other = died.other();
+        let Some((place, _)) = self.lane_at(conn, died) else { return };
         let delay_ns = self.prng.span_ns(self.plan.speeds.request_ns);
         let Some(known) = self.conns.get_mut(&conn) else { return };
         let in_flight_count = known.direction_to(other).queue.len();
@@ -164,7 +168,7 @@ impl Simulation {
         dead.closed = true;
         let direction = known.direction_to(other);
         direction.cut(retained_count);
-        let silent = died == End::Server && self.plan.faults.silent;
+        let silent = matches!(place, Place::Server(..)) && self.plan.faults.silent;
         let silence_ns = if silent { SILENCE_NS } else { 0 };
         let at_ns = self.now_ns.max(direction.last_ns) + delay_ns + silence_ns;
         self.schedule_at(at_ns, Due::CloseEnd(conn, other));

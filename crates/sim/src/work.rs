@@ -1,6 +1,7 @@
 //! The workload's calls, and the history of each call from its beginning to its reply.
 
 use crate::number::{narrow, narrow_u32};
+use crate::servers::Lives;
 use client::{Call, CallId, Create, Open, ReadList, Resize, Sync, Write, WriteList};
 use interface::Bulk;
 use wire::{
@@ -427,11 +428,11 @@ pub(crate) struct CallRecord {
     pub(crate) client: usize,
     pub(crate) spec: CallSpec,
     pub(crate) began_ns: u64,
-    /// The server process at the beginning.
-    pub(crate) began_life: u64,
+    /// The server processes at the beginning.
+    pub(crate) began_lives: Lives,
     pub(crate) ended_ns: Option<u64>,
-    /// The server process that replied, or one before it.
-    pub(crate) ended_life: u64,
+    /// The server processes that replied, or ones before them.
+    pub(crate) ended_lives: Lives,
     pub(crate) ended: CallState,
     pub(crate) interrupted: bool,
 }

@@ -171,5 +171,13 @@ mod rules {
         write_behind WriteBehind,
         contents_flush ContentsFlush,
         contents_order ContentsOrder,
+        prepared_kept PreparedKept,
+        decided_kept DecidedKept,
+        outcome_asked OutcomeAsked,
+        presumed_abort PresumedAbort,
+        locks_released LocksReleased,
+        undecided_given_up UndecidedGivenUp,
+        connection_anew ConnectionAnew,
+        new_inode_locked NewInodeLocked,
     }
 }

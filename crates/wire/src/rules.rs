@@ -96,6 +96,22 @@ rules! {
     ContentsFlush "contents-flush",
     /// Bytes in the log are not redone where a later record says that the object has them.
     ContentsOrder "contents-order",
+    /// What a start finds prepared for another server's coordinator stays prepared and locked.
+    PreparedKept "prepared-kept",
+    /// A coordinator that starts goes on with what it has decided, until all are done.
+    DecidedKept "decided-kept",
+    /// What is prepared is asked about.
+    OutcomeAsked "outcome-asked",
+    /// A coordinator answers that it has aborted what it does not know.
+    PresumedAbort "presumed-abort",
+    /// A participant releases what is locked, and not prepared, for a coordinator that is away.
+    LocksReleased "locks-released",
+    /// A coordinator gives up what is undecided when a participant is away.
+    UndecidedGivenUp "undecided-given-up",
+    /// Messages are numbered anew on each connection between servers: none outlives it.
+    ConnectionAnew "connection-anew",
+    /// A new inode is locked from Prepare on.
+    NewInodeLocked "new-inode-locked",
 }
 
 impl Rule {

@@ -21,7 +21,7 @@ use interface::{ConnId, LogLevel, Mono, NetAction, Party, Span, Ticket, Turn};
 use sha2::Sha256;
 use wire::{
     Channel, FrameKind, HEADER_BYTES, Header, LaneId, Map, Nonce, PLAIN, PeerChallenge, PeerHello,
-    PeerLane, PeerProof, ProtocolError, ServerAddress, ServerId, Wire,
+    PeerLane, PeerProof, ProtocolError, Rule, ServerAddress, ServerId, Wire,
 };
 
 /// Tickets of connection attempts.
@@ -457,7 +457,9 @@ impl Lane {
             let PeerLane { server, lane: number } = lane;
             let line = format!("lane {number} of server {server} is away");
             self.log(turn, LogLevel::Warning, &line);
-            self.channel(lane).end();
+            if self.config.rules.hold(Rule::ConnectionAnew) {
+                self.channel(lane).end();
+            }
             self.forget_peer(turn, lane);
         }
     }

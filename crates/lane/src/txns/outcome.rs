@@ -6,7 +6,7 @@ use super::{Step, TimeOut, Txns};
 use crate::Lane;
 use disk::TxnId;
 use interface::{Mono, Turn};
-use wire::ShardId;
+use wire::{Rule, ShardId};
 
 /// The silence after which a participant asks.
 const SILENCE_MS_MAX: u64 = 1000;
@@ -67,6 +67,7 @@ impl Lane {
     pub(super) fn ask_for_outcome(&mut self, turn: &mut Turn<'_>, (shard, txn): (ShardId, TxnId)) {
         let part = self.txns.parts.get(&(shard, txn));
         let is_prepared = part.is_some_and(|part| part.prepared.is_some());
+        let is_prepared = is_prepared && self.config.rules.hold(Rule::OutcomeAsked);
         if is_prepared && !self.commit.has_failed() && !self.txns.is_in_doubt(txn) {
             let kind = TxnMessageKind::QueryOutcome {};
             self.write(turn, &TxnMessage { txn, shard, kind });
@@ -82,7 +83,12 @@ impl Lane {
         }
         let kind = match self.txns.decided.get(&txn) {
             Some(shards) if shards.contains(&shard) => TxnMessageKind::Commit {},
-            None if !self.txns.running.contains_key(&txn) => TxnMessageKind::Abort {},
+            None if !self.txns.running.contains_key(&txn) => {
+                if !self.config.rules.hold(Rule::PresumedAbort) {
+                    return;
+                }
+                TxnMessageKind::Abort {}
+            }
             // Its record may be in the log or not.
             None if self.commit.has_failed() => TxnMessageKind::InDoubt {},
             // It is done there, or undecided.

@@ -14,13 +14,19 @@ use crate::Lane;
 use alloc::vec::Vec;
 use disk::TxnId;
 use interface::Turn;
-use wire::{PeerLane, ShardId};
+use wire::{PeerLane, Rule, ShardId};
 
 impl Lane {
     /// At a start: asks for the outcomes of what was prepared for other servers' transactions.
     pub(super) fn await_kept(&mut self, turn: &Turn<'_>) {
         let kept: Vec<(ShardId, TxnId)> = self.txns.parts.keys().copied().collect();
-        kept.into_iter().for_each(|key| self.txns.await_outcome(turn.now.mono, key));
+        for key in kept {
+            if self.config.rules.hold(Rule::PreparedKept) {
+                self.txns.await_outcome(turn.now.mono, key);
+            } else {
+                self.on_abort(key);
+            }
+        }
     }
 
     /// The connection to a lane has ended.
@@ -28,7 +34,8 @@ impl Lane {
         let parts = self.txns.parts.iter();
         let locked: Vec<(ShardId, TxnId)> = parts
             .filter(|((_, txn), part)| {
-                part.prepared.is_none() && self.lane_of(txn.coordinator) == lane
+                let is_there = self.lane_of(txn.coordinator) == lane;
+                part.prepared.is_none() && is_there && self.config.rules.hold(Rule::LocksReleased)
             })
             .map(|(key, _)| *key)
             .collect();
@@ -45,7 +52,9 @@ impl Lane {
             })
             .map(|(txn, _)| *txn)
             .collect();
-        undecided.into_iter().for_each(|txn| self.try_again(turn, txn));
+        if self.config.rules.hold(Rule::UndecidedGivenUp) {
+            undecided.into_iter().for_each(|txn| self.try_again(turn, txn));
+        }
         self.work(turn);
     }
 

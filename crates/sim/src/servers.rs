@@ -1,0 +1,64 @@
+//! How many servers a run has, and what befalls them.
+
+use crate::number::{low_u16, wide};
+use test_runtime::Prng;
+use wire::Rule;
+
+/// Most servers of a run.
+pub(crate) const SERVER_COUNT_MAX: usize = 4;
+
+/// The process of each server, by the number of the process.
+pub(crate) type Lives = [u64; SERVER_COUNT_MAX];
+
+/// The servers of a run and their shards, from a generator of their own: a run with one server is the
+/// same as without them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Servers {
+    pub(crate) server_count: usize,
+    /// Shards of each kind that each server has.
+    pub(crate) meta_count: u16,
+    pub(crate) data_count: u16,
+    pub(crate) partition_count: u64,
+    pub(crate) crash_count: u64,
+}
+
+impl Servers {
+    /// One of so many runs has several servers.
+    const ONE_IN: u64 = 3;
+    /// Makes the draws another stream than the run's. The seeds that were kept before have one
+    /// server.
+    const STREAM: u64 = 0x41d5;
+
+    /// Those of a seed; `None` for one server.
+    pub(crate) fn of_seed(seed: u64) -> Option<Self> {
+        let mut prng = Prng::new(seed ^ Self::STREAM);
+        prng.one_in(Self::ONE_IN).then(|| Self::roll(&mut prng))
+    }
+
+    /// Those of a run in which a rule about several servers matters; `None` for other rules.
+    pub(crate) fn for_rule(rule: Rule, seed: u64) -> Option<Self> {
+        let mut prng = Prng::new(seed ^ Self::STREAM);
+        let servers = Self::roll(&mut prng);
+        let partition_count = match rule {
+            Rule::LocksReleased | Rule::UndecidedGivenUp | Rule::ConnectionAnew => 3,
+            Rule::PreparedKept
+            | Rule::DecidedKept
+            | Rule::OutcomeAsked
+            | Rule::PresumedAbort
+            | Rule::NewInodeLocked => 0,
+            _ => return None,
+        };
+        Some(Self { partition_count, ..servers })
+    }
+
+    fn roll(prng: &mut Prng) -> Self {
+        let server_count = prng.pick(&[2, 2, 3, SERVER_COUNT_MAX]).unwrap_or(2);
+        Self {
+            server_count,
+            meta_count: 1 + low_u16(prng.number() % 2),
+            data_count: 1 + low_u16(prng.number() % 2),
+            partition_count: prng.pick(&[0, 1, 3]).unwrap_or(0),
+            crash_count: prng.number() % (1 + wide(server_count)),
+        }
+    }
+}
