@@ -43,7 +43,7 @@ pub use reader::{LogReader, Records, SealedBatch};
 pub use record::{Origin, PreVersions, REPLY_BYTES_MAX, Record, SessionRow, ShardPosition};
 pub use share::{Promised, Share};
 pub use sums::{BLOCK_BYTES, BlockSum, BlockSums, GROUP_BLOCK_COUNT, REGION_BLOCK_COUNT};
-pub use superblock::{Creation, SUPERBLOCK_BYTES, Superblock};
+pub use superblock::{Creation, Member, SUPERBLOCK_BYTES, Superblock};
 pub use trailer::{LogPosition, Trailer, zero_piece_count};
 pub use txn::TxnId;
 

@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field
 //!      0     8 magic "LANEFSSB"
-//!      8     4 format version 10
+//!      8     4 format version: 10 of a store alone, 11 of a server's in a cluster
 //!     12     4 crc32c over all 4096 bytes, this field as 0
 //!     16    16 fs, the file system's uuid
 //!     32     2 meta_shard_count
@@ -16,11 +16,15 @@
 //!     60     4 zero
 //!     64     8 made.layout.stripe_unit_bytes
 //!     72     2 made.layout.stripe_count
-//!     74  4022 zeros
+//!     74     2 member.server           version 11; zeros in version 10
+//!     76     2 member.first_meta
+//!     78     2 member.first_data
+//!     80    16 member.store, the store's own uuid
+//!     96  4000 zeros
 //! ```
 
 use crate::{Fault, crc32c_without, field, u32_at};
-use wire::{FsUuid, Layout, Reader, ShardCounts};
+use wire::{FsUuid, Layout, Reader, ServerId, ShardCounts};
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: usize = 4096;
@@ -34,12 +38,27 @@ const MODE_MAX: u32 = 0o7777;
 pub struct Superblock {
     /// The file system.
     pub fs: FsUuid,
-    /// Metadata shards, 1 ..= 32,767.
+    /// Metadata shards of the store, 1 ..= 32,767.
     pub meta_shard_count: u16,
-    /// Data shards, 1 ..= 32,767.
+    /// Data shards of the store, 1 ..= 32,767.
     pub data_shard_count: u16,
     /// The creation of the store.
     pub creation: Creation,
+    /// Its place in a cluster; `None`: the store has the whole file system.
+    pub member: Option<Member>,
+}
+
+/// The place of a store in a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// The server whose store it is.
+    pub server: ServerId,
+    /// The first of its metadata shards.
+    pub first_meta: u16,
+    /// The first of its data shards.
+    pub first_data: u16,
+    /// Its own uuid: `fs` is that of all stores of the cluster.
+    pub store: [u8; 16],
 }
 
 /// The creation of a store: its time, the root directory's initial attributes, and how contents lie
@@ -59,15 +78,33 @@ pub struct Creation {
 }
 
 impl Superblock {
-    /// The format this build reads and writes.
+    /// The format of stores and logs that this build reads and writes.
     pub const FORMAT_VERSION: u32 = 10;
+    /// The format of the superblock of a store that belongs to a cluster: a build that knows no
+    /// clusters refuses it.
+    pub const MEMBER_FORMAT_VERSION: u32 = 11;
     /// The smallest stripe: one block that has a checksum.
     pub const STRIPE_UNIT_BYTES_MIN: u64 = crate::BLOCK_BYTES as u64;
     /// The default number of shards of either kind.
     pub const SHARD_COUNT: u16 = 64;
     const SHARD_COUNT_MAX: u16 = 0x7fff;
 
-    /// The numbers of shards.
+    /// The format version that these fields need.
+    #[must_use]
+    pub const fn format_version(&self) -> u32 {
+        match self.member {
+            None => Self::FORMAT_VERSION,
+            Some(_) => Self::MEMBER_FORMAT_VERSION,
+        }
+    }
+
+    /// Whether this build knows a format version.
+    #[must_use]
+    pub const fn knows(version: u32) -> bool {
+        version == Self::FORMAT_VERSION || version == Self::MEMBER_FORMAT_VERSION
+    }
+
+    /// The numbers of shards of the store.
     #[must_use]
     pub const fn shard_counts(&self) -> ShardCounts {
         ShardCounts { meta: self.meta_shard_count, data: self.data_shard_count }
@@ -87,7 +124,7 @@ impl Superblock {
         assert!(in_range(self.data_shard_count), "a store has data shards");
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&Self::FORMAT_VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.format_version().to_le_bytes());
         bytes[16..32].copy_from_slice(&self.fs.0);
         bytes[32..34].copy_from_slice(&self.meta_shard_count.to_le_bytes());
         bytes[34..36].copy_from_slice(&self.data_shard_count.to_le_bytes());
@@ -99,6 +136,12 @@ impl Superblock {
         assert!(Self::can_have(self.creation.layout), "a store has files of a possible layout");
         bytes[64..72].copy_from_slice(&self.creation.layout.stripe_unit_bytes.to_le_bytes());
         bytes[72..74].copy_from_slice(&self.creation.layout.stripe_count.to_le_bytes());
+        if let Some(Member { server, first_meta, first_data, store }) = self.member {
+            bytes[74..76].copy_from_slice(&server.0.to_le_bytes());
+            bytes[76..78].copy_from_slice(&first_meta.to_le_bytes());
+            bytes[78..80].copy_from_slice(&first_data.to_le_bytes());
+            bytes[80..96].copy_from_slice(&store);
+        }
         let crc = wire::crc32c(&bytes);
         bytes[CRC_OFFSET..CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -119,7 +162,7 @@ impl Superblock {
             return Err(Fault::new("not a lanefs superblock", 0));
         }
         let version = u32_at(bytes, 8);
-        if version != Self::FORMAT_VERSION {
+        if !Self::knows(version) {
             return Err(Fault::new("a store of an unknown format version", 8)
                 .numbers(Self::FORMAT_VERSION, version));
         }
@@ -154,13 +197,26 @@ impl Superblock {
                     .numbers(Self::SHARD_COUNT, count));
             }
         }
+        let is_member = version == Self::MEMBER_FORMAT_VERSION;
+        let member = is_member.then(|| decode_member(&mut from)).transpose()?;
         Ok(Self {
             fs,
             meta_shard_count,
             data_shard_count,
             creation: Creation { at_ns, uid, gid, mode, layout },
+            member,
         })
     }
+}
+
+fn decode_member(from: &mut Reader<'_>) -> Result<Member, Fault> {
+    let what = "a damaged superblock";
+    Ok(Member {
+        server: field(from, what, 74)?,
+        first_meta: field(from, what, 76)?,
+        first_data: field(from, what, 78)?,
+        store: field::<FsUuid>(from, what, 80)?.0,
+    })
 }
 
 const fn in_range(count: u16) -> bool {

@@ -130,6 +130,7 @@ pub(crate) fn as_finding(error: anyhow::Error, store: &Path) -> Result<Outcome> 
         | StoreFault::Foreign { .. }
         | StoreFault::Locked { .. }
         | StoreFault::Version { .. }
+        | StoreFault::OfCluster { .. }
         | StoreFault::NotRegular
         | StoreFault::OtherOwner { .. }
         | StoreFault::OpenToOthers { .. }

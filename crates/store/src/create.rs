@@ -3,12 +3,12 @@
 
 use crate::boot::{self, BOOT};
 use crate::fs_key::{self, FS_KEY};
-use crate::layout::{LOG, OBJECTS, ROWS, SUPERBLOCK};
+use crate::layout::{CLUSTER, JOINING, LOG, OBJECTS, ROWS, SUPERBLOCK};
 use crate::lock::{LOCK, Lock};
 use crate::rows;
 use crate::{StoreError, StoreFault, files, owner};
 use disk::rows::{Key, StoreRow};
-use disk::{Creation, Superblock};
+use disk::{Creation, Member, Superblock};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -83,7 +83,7 @@ pub fn create(path: &Path, shape: &Shape) -> Result<(), StoreError> {
     if path.join(SUPERBLOCK).exists() {
         return Err(StoreError::new(path, StoreFault::Exists));
     }
-    finish(path, shape)
+    finish(path, shape, &Identity::new(path)?)
 }
 
 /// Makes and locks the directory. Changes nothing in a directory that holds other files.
@@ -112,10 +112,13 @@ fn was_used(path: &Path) -> Result<bool, StoreError> {
     Ok(has_log || boot::last(path)?.is_some_and(|boot_id| boot_id > 0))
 }
 
+/// What a creation makes before the superblock.
+const OWN: [&str; 8] = [LOCK, BOOT, FS_KEY, LOG, ROWS, OBJECTS, CLUSTER, JOINING];
+
 /// A name that no creation makes.
 fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
-    let unfinished = [BOOT, FS_KEY, SUPERBLOCK].map(|name| format!("{name}.tmp"));
-    let own = |name: &str| [LOCK, BOOT, FS_KEY, LOG, ROWS, OBJECTS].contains(&name);
+    let unfinished = [BOOT, FS_KEY, SUPERBLOCK, CLUSTER, JOINING].map(|name| format!("{name}.tmp"));
+    let own = |name: &str| OWN.contains(&name);
     let names = files::names(path)?;
     if let Some(name) = names.iter().find(|name| !own(name) && !unfinished.contains(name)) {
         return Ok(Some(name.clone()));
@@ -135,15 +138,36 @@ fn foreign(path: &Path) -> Result<Option<String>, StoreError> {
     Ok(None)
 }
 
+/// Whose store it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    /// The file system.
+    pub(crate) fs: FsUuid,
+    /// Its key.
+    pub(crate) key: [u8; 32],
+    /// Its place in a cluster.
+    pub(crate) member: Option<Member>,
+}
+
+impl Identity {
+    /// Of a new file system, which will lie at `path`.
+    pub(crate) fn new(path: &Path) -> Result<Self, StoreError> {
+        let (mut fs, mut key) = ([0; 16], [0; 32]);
+        fs_key::random(path, &mut fs)?;
+        fs_key::random(path, &mut key)?;
+        Ok(Self { fs: FsUuid(fs), key, member: None })
+    }
+}
+
 /// Makes everything else, the superblock last.
-pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
+pub(crate) fn finish(path: &Path, shape: &Shape, identity: &Identity) -> Result<(), StoreError> {
     files::make_folder(&path.join(LOG))?;
     files::make_folder(&path.join(ROWS))?;
     files::make_folder(&path.join(OBJECTS))?;
     boot::begin(path)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let superblock = Superblock {
-        fs: random_uuid(path)?,
+        fs: identity.fs,
         meta_shard_count: shape.meta_shard_count,
         data_shard_count: shape.data_shard_count,
         creation: Creation {
@@ -153,8 +177,9 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
             mode: shape.root.mode,
             layout: shape.layout,
         },
+        member: identity.member,
     };
-    fs_key::make(path, superblock.fs)?;
+    fs_key::make(path, identity.fs, &identity.key)?;
     let row = StoreRow { fs: superblock.fs, boot_id: 0, first_boot_id: 0, promised: None };
     let first_rows = [(Key::store().bytes().to_vec(), row.to_bytes())].into();
     rows::create(path, &superblock, first_rows)?;
@@ -164,10 +189,4 @@ pub(crate) fn finish(path: &Path, shape: &Shape) -> Result<(), StoreError> {
         Some(parent) => files::sync_folder(parent),
         None => Ok(()),
     }
-}
-
-fn random_uuid(path: &Path) -> Result<FsUuid, StoreError> {
-    let mut uuid = [0; 16];
-    fs_key::random(path, &mut uuid)?;
-    Ok(FsUuid(uuid))
 }

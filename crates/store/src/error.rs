@@ -38,6 +38,11 @@ pub enum StoreFault {
         /// The format of the store.
         found: u32,
     },
+    /// It is the store of one server of several.
+    OfCluster {
+        /// The server.
+        server: u16,
+    },
     /// Bytes on the medium differ from those written.
     Damage(Fault),
     /// The rows are older than the log.
@@ -180,6 +185,12 @@ impl fmt::Display for StoreError {
                 f,
                 "{path} has format version {found}, this lanefs knows version {known}: use the \
                  lanefs that made the store"
+            ),
+            StoreFault::OfCluster { server } => write!(
+                f,
+                "{path} is the store of server {server} of a cluster: names in it lead to files of \
+                 other servers, and check, dump and backup know stores of a whole file system only. \
+                 Nothing was changed"
             ),
             StoreFault::Damage(fault) => write!(
                 f,

@@ -23,12 +23,18 @@ pub(crate) const FS_KEY: &str = "fs-key";
 const FILE_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"LANEFSFK";
 
-/// Makes the key of a new file system.
-pub(crate) fn make(path: &Path, fs: FsUuid) -> Result<(), StoreError> {
+/// Writes the key of a file system.
+pub(crate) fn make(path: &Path, fs: FsUuid, key: &[u8; 32]) -> Result<(), StoreError> {
+    files::place(&path.join(FS_KEY), &encode(fs, key)).map(drop)
+}
+
+/// Reads a key whose file system nothing else names yet.
+pub(crate) fn read_any(path: &Path) -> Result<(FsUuid, [u8; 32]), StoreError> {
     let file = path.join(FS_KEY);
-    let mut key = [0; 32];
-    random(path, &mut key)?;
-    files::place(&file, &encode(fs, &key)).map(drop)
+    let bytes = files::read(&file)?;
+    let fs = bytes.first_chunk().map(fs_of).map(FsUuid).unwrap_or_default();
+    let key = decode(fs, &bytes);
+    Ok((fs, key.map_err(|fault| StoreError::new(&file, StoreFault::Damage(fault)))?))
 }
 
 /// Reads the key.

@@ -10,3 +10,7 @@ pub(crate) const ROWS: &str = "rows";
 pub const OBJECTS: &str = "objects";
 /// The folder of files that a repair has moved away.
 pub const QUARANTINE: &str = "quarantine";
+/// The file with the addresses of a cluster's registry.
+pub(crate) const CLUSTER: &str = "cluster";
+/// The file with the uuid of a store that joins a cluster.
+pub(crate) const JOINING: &str = "joining";

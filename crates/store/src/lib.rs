@@ -11,6 +11,8 @@
 //!     lock                flock'ed by the server that has the store open; holds its process id
 //!     boot                the number of opens, decimal, and the number's CRC-32C
 //!     fs-key              the file system's key: 32 random bytes, made with it
+//!     cluster             addresses of the registry, of a store that belongs to a cluster
+//!     joining             the uuid of a store that becomes a server's, until it is one
 //!     log/BOOT-LANE-NO.log   16, 4 and 8 hexadecimal digits; a lane's files of a boot from 1 on
 //!     rows/               the row store: an LMDB table
 //!     reserve             reserved space for a start on a full disk
@@ -21,6 +23,7 @@
 
 mod applier;
 mod boot;
+mod cluster;
 mod contents;
 mod create;
 mod error;
@@ -46,6 +49,7 @@ mod tail;
 mod view;
 
 pub use applier::Alarm;
+pub use cluster::{Draft, cluster_url, remember_cluster, superblock_and_key};
 pub use contents::{Compared, DamagedBlock};
 pub use create::{RootDir, Shape, create};
 pub use error::{StoreError, StoreFault};
@@ -100,7 +104,7 @@ pub fn open_or_create(path: &Path, shape: &Shape) -> Result<Store, StoreError> {
     let lock = create::begin(path)?;
     // Another process may have finished the creation before this one got the lock.
     if !path.join(SUPERBLOCK).exists() {
-        create::finish(path, shape)?;
+        create::finish(path, shape, &create::Identity::new(path)?)?;
     }
     open_locked(path, lock)
 }

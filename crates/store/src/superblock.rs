@@ -10,7 +10,7 @@ pub(crate) fn read_superblock(path: &Path) -> Result<Superblock, StoreError> {
     let file = path.join(SUPERBLOCK);
     let bytes = files::read(&file)?;
     // Version first: another version may have another length.
-    if let Some(found) = version_of(&bytes).filter(|found| *found != Superblock::FORMAT_VERSION) {
+    if let Some(found) = version_of(&bytes).filter(|found| !Superblock::knows(*found)) {
         let known = Superblock::FORMAT_VERSION;
         return Err(StoreError::new(&file, StoreFault::Version { known, found }));
     }

@@ -133,7 +133,7 @@ fn an_interrupted_creation_is_finished_wherever_it_stopped() {
         &|path| fs::create_dir(path.join(OBJECTS)).unwrap(),
         &|path| fs::write(path.join("boot.tmp"), b"").unwrap(),
         &|path| boot::begin(path).unwrap(),
-        &|path| fs_key::make(path, FsUuid([1; 16])).unwrap(),
+        &|path| fs_key::make(path, FsUuid([1; 16]), &[2; 32]).unwrap(),
         &|path| fs::write(path.join("rows/lock.mdb"), b"").unwrap(),
         &|path| fs::write(path.join("rows/data.mdb"), [7; 5000]).unwrap(),
         &|path| fs::write(path.join("superblock.tmp"), b"LANEFSSB").unwrap(),

@@ -15,7 +15,7 @@ use crate::{
 };
 use bind_lmdb::{Snapshot, Table};
 use disk::rows::{Key, Range};
-use disk::{LoggedContents, Superblock};
+use disk::{LoggedContents, Member, Superblock};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::iter::Peekable;
@@ -41,6 +41,16 @@ pub struct View {
     _lock: Option<Lock>,
 }
 
+/// Names in the store of a server in a cluster lead to what other stores have.
+fn refuse_member(path: &Path) -> Result<(), StoreError> {
+    match read_superblock(path).ok().and_then(|superblock| superblock.member) {
+        Some(Member { server, .. }) => {
+            Err(StoreError::new(path, StoreFault::OfCluster { server: server.0 }))
+        }
+        None => Ok(()),
+    }
+}
+
 impl View {
     /// The view of a store that no process has open; none can open it while this exists.
     ///
@@ -52,6 +62,7 @@ impl View {
             return Err(StoreError::new(path, StoreFault::NoStore));
         }
         owner::check(path)?;
+        refuse_member(path)?;
         let lock = Lock::take(path)?;
         let file = path.join(ROWS).join(bind_lmdb::FILE);
         if !file.is_file() {
@@ -78,6 +89,7 @@ impl View {
         if !path.join(SUPERBLOCK).exists() {
             return Err(StoreError::new(path, StoreFault::NoStore));
         }
+        refuse_member(path)?;
         let boot_id = boot::last(path)?;
         let mut look_count = 0;
         loop {

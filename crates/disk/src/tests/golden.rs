@@ -2,19 +2,19 @@
 
 use super::{changes, session_record};
 use crate::{
-    Batch, BatchHeader, Creation, Fault, LogHeader, LogPosition, Origin, PreVersions, Record,
-    Superblock, Trailer,
+    Batch, BatchHeader, Creation, Fault, LogHeader, LogPosition, Member, Origin, PreVersions,
+    Record, Superblock, Trailer,
 };
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use hex::encode as hex;
-use wire::{FsUuid, LaneId, ShardId, Term, Transno, Wire};
+use wire::{FsUuid, LaneId, ServerId, ShardId, Term, Transno, Wire};
 
 fn superblock() -> Superblock {
     let fs = FsUuid([0xF5; 16]);
     let layout = wire::Layout::DEFAULT;
     let creation = Creation { at_ns: 0x0102_0304, uid: 1000, gid: 100, mode: 0o1777, layout };
-    Superblock { fs, meta_shard_count: 64, data_shard_count: 32, creation }
+    Superblock { fs, meta_shard_count: 64, data_shard_count: 32, creation, member: None }
 }
 
 fn log_head() -> LogHeader {
@@ -40,6 +40,18 @@ fn superblock_bytes() {
     assert_eq!(hex(&bytes[60..76]), "00000000000000000002000001000000");
     assert!(bytes[76..].iter().all(|byte| *byte == 0));
     assert_eq!(Superblock::decode(&bytes), Ok(superblock()));
+}
+
+#[test]
+fn superblock_bytes_of_a_store_in_a_cluster() {
+    let member =
+        Member { server: ServerId(3), first_meta: 128, first_data: 130, store: [0xAB; 16] };
+    let superblock = Superblock { member: Some(member), ..superblock() };
+    let bytes = superblock.encode();
+    assert_eq!(hex(&bytes[8..16]), "0b00000011246b87");
+    assert_eq!(hex(&bytes[74..96]), "030080008200abababababababababababababababab");
+    assert!(bytes[96..].iter().all(|byte| *byte == 0));
+    assert_eq!(Superblock::decode(&bytes), Ok(superblock));
 }
 
 #[test]
