@@ -1,13 +1,14 @@
 //! `Cluster`: the entries of the registry, the map that follows from them, and the changes of them.
 //!
 //! ```text
-//! /lanefs/FSUUID/fs           the generations (crates/wire/src/generation.rs), as ranges of shards
+//! /lanefs/FSUUID/fs           the generations (crates/wire/src/generation.rs), as ranges of shards;
+//!                             layout of new files, and by how much epochs are above versions
 //!                servers/ID   uuid, weight, state, address and lanes of the last start
 //!                shards/ID    the shards of the server, and their term
 //!                alive/ID     uuid and boot, under a lease: it ends with the server
 //! ```
 //! From the same entries follows the same map: its epoch is the highest version of those that it
-//! is made of. `alive` is none of them. Changes are made of a state that was read, and are refused by
+//! is made of, above that of the map which the first server had alone. `alive` is none of them. Changes are made of a state that was read, and are refused by
 //! etcd if that is not the present one.
 
 use crate::{Etcd, LeaseId, RegistryError, Snapshot, Versioned, Write};
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use wire::{
-    Generation, Map, MapEpoch, ServerAddress, ServerId, ServerRow, ShardCounts, ShardId,
+    Generation, Layout, Map, MapEpoch, ServerAddress, ServerId, ServerRow, ShardCounts, ShardId,
     ShardRange, ShardRun, ShardSet, Term,
 };
 
@@ -77,6 +78,21 @@ struct WrittenGeneration {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Fs {
     generations: Vec<WrittenGeneration>,
+    /// Unit and count of the stripes of new files.
+    #[serde(default)]
+    layout: Option<(u64, u16)>,
+    /// The epoch of the last map of the first server alone.
+    #[serde(default)]
+    epoch_base: u64,
+}
+
+/// What a file system has that becomes a cluster's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Founding {
+    /// The layout of new files.
+    pub layout: Layout,
+    /// The epoch of its map so far.
+    pub epoch: MapEpoch,
 }
 
 /// What a server comes with.
@@ -102,6 +118,12 @@ pub struct Cluster {
 #[must_use]
 pub fn prefix(fs: [u8; 16]) -> String {
     format!("/lanefs/{}/", hex::encode(fs))
+}
+
+/// The key of what a join token opens. It is below no file system's prefix.
+#[must_use]
+pub fn join_key(token_id: [u8; 8]) -> String {
+    format!("/lanefs/join/{}", hex::encode(token_id))
 }
 
 impl Cluster {
@@ -157,6 +179,23 @@ impl Cluster {
         })
     }
 
+    /// The server whose store has this uuid, with its shards.
+    #[must_use]
+    pub fn server_of(&self, uuid: &str) -> Option<(ServerId, Shards)> {
+        let found = self.servers().find(|(_, server, _)| server.uuid == uuid);
+        found.map(|(id, _, shards)| (id, *shards))
+    }
+
+    /// The layout of new files.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        let written = self.fs.0.layout;
+        written.map_or(Layout::DEFAULT, |(stripe_unit_bytes, stripe_count)| Layout {
+            stripe_unit_bytes,
+            stripe_count,
+        })
+    }
+
     /// The present start of a server, while it runs.
     #[must_use]
     pub fn alive(&self, id: ServerId) -> Option<&Alive> {
@@ -185,7 +224,8 @@ impl Cluster {
         runs.sort_unstable_by_key(|run| run.first);
         let generations = self.fs.0.generations.iter().map(generation_of);
         let generations: Vec<Generation> = generations.collect::<Option<_>>()?;
-        let epoch = MapEpoch(u64::try_from(*epoch).ok()?);
+        let epoch = u64::try_from(*epoch).ok()?;
+        let epoch = MapEpoch(self.fs.0.epoch_base.saturating_add(epoch));
         let map = Map::new(epoch, self.counts(), servers.into(), runs.into())?;
         map.with_generations(generations.into())
     }
@@ -200,6 +240,28 @@ impl Cluster {
             ends.max().unwrap_or(0)
         };
         ShardCounts { meta: end(|shards| shards.metas), data: end(|shards| shards.datas) }
+    }
+
+    /// The writes that make a cluster of a file system: the server that has it becomes the first one,
+    /// with all shards that there are; and what it is then.
+    ///
+    /// # Errors
+    /// [`RegistryError::State`] if there is a cluster already.
+    pub fn found(
+        &self,
+        brought: &Brought,
+        founding: &Founding,
+    ) -> Result<((ServerId, Shards), Vec<Write>), RegistryError> {
+        if self.exists() {
+            let line =
+                "the file system is a cluster's already, and this store is none of its servers";
+            return Err(RegistryError::State(line.to_owned()));
+        }
+        let Layout { stripe_unit_bytes, stripe_count } = founding.layout;
+        let mut founded = self.clone();
+        founded.fs.0.layout = Some((stripe_unit_bytes, stripe_count));
+        founded.fs.0.epoch_base = founding.epoch.0;
+        founded.add(brought)
     }
 
     /// The writes that add a server, as the next one, with its shards in their first term; and what it
@@ -318,6 +380,40 @@ impl Cluster {
         ])
     }
 
+    /// Why a running server may not go on: it has been started again since.
+    #[must_use]
+    pub fn overtaken(&self, id: ServerId, alive: &Alive) -> Option<String> {
+        let term = self.shards.get(&id.0).map(|(shards, _)| u64::from(shards.term));
+        let line = || {
+            format!(
+                "server {id} was started elsewhere, with a copy of the store {}: this one ends",
+                alive.uuid
+            )
+        };
+        (term != Some(alive.boot_id)).then(line)
+    }
+
+    /// The write after which a running server is alive again whose lease has ended, as while etcd was
+    /// away.
+    ///
+    /// # Errors
+    /// [`RegistryError::State`] if the server has been started again since: with a copy of the store.
+    pub fn revive(
+        &self,
+        id: ServerId,
+        alive: &Alive,
+        lease: LeaseId,
+    ) -> Result<Vec<Write>, RegistryError> {
+        if let Some(line) = self.overtaken(id, alive) {
+            return Err(RegistryError::State(line));
+        }
+        // The answer to an earlier try may have been lost.
+        let version = self.alive.get(&id.0).map_or(0, |(_, version)| *version);
+        let mut living = self.write(&format!("alive/{id}"), version, alive);
+        living.lease = Some(lease);
+        Ok(vec![living])
+    }
+
     fn that_take(&self) -> impl Iterator<Item = (ServerId, &Shards)> {
         let takes = |server: &Server| server.state == ServerState::Active;
         self.servers()
@@ -344,7 +440,7 @@ impl Cluster {
 
     fn write(&self, name: &str, version: i64, value: &impl Serialize) -> Write {
         let value = serde_json::to_value(value).unwrap_or_default().to_string();
-        Write { key: format!("{}{name}", self.prefix), version, value, lease: None }
+        Write { key: format!("{}{name}", self.prefix), version, value: Some(value), lease: None }
     }
 }
 

@@ -45,8 +45,8 @@ pub struct Write {
     pub key: String,
     /// The version that it must have, 0 for none.
     pub version: i64,
-    /// What it becomes.
-    pub value: String,
+    /// What it becomes; `None`: it is removed.
+    pub value: Option<String>,
     /// What it lives as long as.
     pub lease: Option<LeaseId>,
 }
@@ -102,9 +102,13 @@ impl Etcd {
                     "mod_revision": write.version.to_string() })
         };
         let put = |write: &Write| {
-            let lease = write.lease.map_or(0, |lease| lease.0).to_string();
-            json!({ "request_put": { "key": bytes(write.key.as_bytes()),
-                    "value": bytes(write.value.as_bytes()), "lease": lease } })
+            let (key, lease) =
+                (bytes(write.key.as_bytes()), write.lease.map_or(0, |lease| lease.0));
+            match &write.value {
+                Some(value) => json!({ "request_put": { "key": key,
+                    "value": bytes(value.as_bytes()), "lease": lease.to_string() } }),
+                None => json!({ "request_delete_range": { "key": key } }),
+            }
         };
         let compares: Vec<Value> = writes.iter().map(compare).collect();
         let puts: Vec<Value> = writes.iter().map(put).collect();

@@ -10,8 +10,12 @@ mod error;
 mod etcd;
 mod follow;
 mod gateway;
+mod local;
 
-pub use cluster::{Alive, Brought, Cluster, Server, ServerState, Shards, change, prefix};
+pub use cluster::{
+    Alive, Brought, Cluster, Founding, Server, ServerState, Shards, change, join_key, prefix,
+};
 pub use error::RegistryError;
 pub use etcd::{Etcd, LeaseId, Snapshot, Versioned, Write};
 pub use follow::{Step, follow};
+pub use local::{LocalError, LocalEtcd};

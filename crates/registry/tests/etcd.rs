@@ -2,17 +2,15 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use registry::{
-    Alive, Brought, Cluster, Etcd, LeaseId, RegistryError, Server, ServerState, Step, change,
-    follow, prefix,
+    Alive, Brought, Cluster, Etcd, Founding, LeaseId, LocalEtcd, RegistryError, Server,
+    ServerState, Step, change, follow, prefix,
 };
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::channel;
 use tempfile::TempDir;
-use wire::{InodeNo, ServerAddress, ServerId, ShardCounts, ShardId, Term};
+use wire::{InodeNo, Layout, MapEpoch, ServerAddress, ServerId, ShardCounts, ShardId, Term};
 
 const FS: [u8; 16] = [7; 16];
 const COUNTS: ShardCounts = ShardCounts { meta: 4, data: 4 };
@@ -20,8 +18,8 @@ const COUNTS: ShardCounts = ShardCounts { meta: 4, data: 4 };
 /// An etcd of this test alone, at a loopback address of this process.
 struct TestEtcd {
     dir: TempDir,
-    child: Option<Child>,
-    host: String,
+    running: Option<LocalEtcd>,
+    host: [u8; 4],
     port: u16,
 }
 
@@ -30,61 +28,31 @@ impl TestEtcd {
         static PORT: AtomicU16 = AtomicU16::new(24_790);
         let [low, high, rest, _] = std::process::id().to_le_bytes();
         let port = PORT.fetch_add(2, Ordering::Relaxed);
-        let host = format!("127.{}.{high}.{low}", 64 + (rest & 63));
-        let mut etcd = Self { dir: tempfile::tempdir().unwrap(), child: None, host, port };
+        let host = [127, 64 + (rest & 63), high, low];
+        let mut etcd = Self { dir: tempfile::tempdir().unwrap(), running: None, host, port };
         etcd.restart();
         etcd
     }
 
     fn url(&self) -> String {
-        format!("http://{}:{}", self.host, self.port)
+        let [a, b, c, d] = self.host;
+        format!("http://{a}.{b}.{c}.{d}:{}", self.port)
     }
 
     /// Kills it, if it runs, and starts it on the same data.
     fn restart(&mut self) {
         self.kill();
-        let (client, peer) = (self.url(), format!("http://{}:{}", self.host, self.port + 1));
-        let mut child = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(self.dir.path().join("data"))
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--name", "test", "--initial-cluster", &format!("test={peer}")])
-            .env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut said = Vec::new();
-        loop {
-            let line = lines.next().unwrap_or_else(|| panic!("etcd ended: {said:?}")).unwrap();
-            if line.contains("serving") && line.contains("insecure") {
-                break;
-            }
-            said.push(line);
-        }
-        // Nobody reads the rest; but it must go on.
-        std::thread::spawn(move || lines.for_each(drop));
-        self.child = Some(child);
+        let [client, peer] = [0, 1].map(|more| SocketAddr::from((self.host, self.port + more)));
+        let data = self.dir.path().join("data");
+        self.running = Some(LocalEtcd::start(&data, client, peer).unwrap());
     }
 
     fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
+        self.running = None;
     }
 
     fn client(&self) -> Etcd {
         Etcd::new(&self.url()).unwrap()
-    }
-}
-
-impl Drop for TestEtcd {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -235,6 +203,51 @@ fn a_store_is_alive_once_and_begins_a_later_term_with_each_start() {
 }
 
 #[test]
+fn a_server_whose_lease_has_ended_is_alive_again_unless_a_copy_was_started() {
+    let server = TestEtcd::start();
+    let etcd = server.client();
+    add(&etcd, "a");
+    let lease = begin(&etcd, 1, "a", 5).unwrap();
+    let map = cluster(&etcd).map().unwrap();
+    let alive = Alive { uuid: "a".to_owned(), boot_id: 5 };
+    let revive = || {
+        let lease = etcd.grant(600).unwrap();
+        change(&etcd, FS, |cluster| Ok(((), cluster.revive(ServerId(1), &alive, lease)?)))
+    };
+    etcd.revoke(lease).unwrap();
+    revive().unwrap();
+    assert_eq!(cluster(&etcd).alive(ServerId(1)), Some(&alive));
+    assert!(cluster(&etcd).map().unwrap() == map, "nothing else has changed");
+    // Again, as if the answer to the first time was lost.
+    revive().unwrap();
+    let key = format!("{}alive/1", prefix(FS));
+    let version = etcd.read(&key).unwrap().entries[0].version;
+    let ends = registry::Write { key, version, value: None, lease: None };
+    assert!(etcd.swap(&[ends]).unwrap().is_some());
+    begin(&etcd, 1, "a", 6).unwrap();
+    assert!(sentence(revive()).contains("started elsewhere, with a copy"));
+}
+
+#[test]
+fn a_file_system_that_becomes_a_clusters_keeps_its_layout_and_its_epochs_rise() {
+    let server = TestEtcd::start();
+    let etcd = server.client();
+    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 3 };
+    let founding = Founding { layout, epoch: MapEpoch(5000) };
+    let found = |uuid| change(&etcd, FS, |cluster| cluster.found(&brought(uuid), &founding));
+    assert_eq!(found("a").unwrap().0, ServerId(1));
+    let founded = cluster(&etcd);
+    assert_eq!(founded.layout(), layout);
+    assert!(founded.map().unwrap().epoch() > founding.epoch);
+    assert_eq!(founded.server_of("a").unwrap().0, ServerId(1));
+    assert_eq!(founded.server_of("b"), None);
+    assert!(sentence(found("b")).contains("a cluster's already"));
+    add(&etcd, "b");
+    assert_eq!(cluster(&etcd).layout(), layout);
+    assert!(cluster(&etcd).map().unwrap().is_newer_than(&founded.map().unwrap()));
+}
+
+#[test]
 fn a_change_of_a_state_that_has_passed_is_not_made() {
     let server = TestEtcd::start();
     let etcd = server.client();
@@ -303,7 +316,7 @@ fn a_watch_of_what_was_compacted_says_so() {
 fn another_endpoint_is_asked_if_one_does_not_answer() {
     let server = TestEtcd::start();
     // Nobody listens at the discard port.
-    let nobody = format!("http://{}:9", server.host);
+    let nobody = "http://127.0.0.1:9".to_owned();
     let etcd = Etcd::new(&format!("{nobody},{}", server.url())).unwrap();
     assert_eq!(add(&etcd, "a"), ServerId(1));
     let away = Etcd::new(&nobody).unwrap().read(&prefix(FS));
@@ -325,7 +338,7 @@ fn entries_of_another_version_are_refused_by_their_key() {
         let write = registry::Write {
             key: key.clone(),
             version: i64::try_from(version).unwrap(),
-            value: value.to_owned(),
+            value: Some(value.to_owned()),
             lease: Some(etcd.grant(600).unwrap()),
         };
         let lease = write.lease.unwrap();
