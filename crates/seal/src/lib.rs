@@ -23,6 +23,7 @@ mod config;
 mod fault;
 mod handshake;
 mod inbox;
+mod message;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ pub use certificates::{
 pub use channel_binding::ChannelBinding;
 pub use config::{Client, Server};
 pub use fault::{Fault, Flaw, SetupError};
+pub use message::{MESSAGE_KEY_BYTES, open_message, seal_message};
 pub use record::{Content, RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES};
 
 use handshake::{Established, Handshake};
