@@ -106,8 +106,7 @@ impl Client {
             return Err(ProtocolError::Kind);
         }
         let map: Map = message(turn.arena.get(body))?;
-        let counts = self.servers.map().map(Map::shard_counts);
-        if counts.is_some_and(|counts| counts != map.shard_counts()) {
+        if !self.servers.may_be_of_this(&map) {
             return Err(ProtocolError::Malformed);
         }
         self.adopt_map(turn, &map, Some(link_index));

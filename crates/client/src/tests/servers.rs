@@ -7,8 +7,8 @@ use crate::{Answer, Call};
 use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{
-    Entry, Generation, Getattr, InodeNo, Map, MapEpoch, Op, ServerAddress, ServerId, ServerRow,
-    ShardCounts, ShardId, ShardRange, ShardRun, ShardSet, Term, Wire, request_flag,
+    Entry, Generation, Getattr, Header, InodeNo, Map, MapEpoch, Op, ServerAddress, ServerId,
+    ServerRow, ShardCounts, ShardId, ShardRange, ShardRun, ShardSet, Term, Wire, request_flag,
 };
 
 /// A file of metadata shard 5, which the second server has.
@@ -108,6 +108,27 @@ fn grown(epoch: u64, terms: (u32, u32)) -> Map {
     ];
     let map = Map::new(MapEpoch(epoch), shards, before.servers().into(), runs.into()).unwrap();
     map.with_generations(generations.into()).unwrap()
+}
+
+#[test]
+fn a_map_with_more_shards_is_taken_when_it_is_pushed() {
+    let mut harness = Harness::with_two_servers();
+    harness.call(1, getattr(FILE));
+    let request = harness.take();
+    harness.answer(&request, &entry(FILE));
+    assert!(harness.outcome().is_ok());
+    let mut frame = Vec::new();
+    Header::MapNote.encode(&mut frame, None, |to| to.write(&grown(2, (1, 1))));
+    harness.frame(request.conn, frame, None);
+    harness.call(2, getattr(FILE));
+    let next = harness.take();
+    assert_eq!(
+        (next.conn, next.head.map_epoch),
+        (request.conn, MapEpoch(2)),
+        "the connection stays"
+    );
+    harness.answer(&next, &entry(FILE));
+    assert!(harness.outcome().is_ok());
 }
 
 #[test]
