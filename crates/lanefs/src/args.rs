@@ -7,6 +7,7 @@ mod bench;
 mod cert;
 mod certificates;
 mod check;
+mod cluster;
 mod doctor;
 mod driver;
 mod engine;
@@ -44,6 +45,10 @@ pub(crate) use bench::{
 pub(crate) use cert::{Cert, CertCa, CertClient, CertCommand, CertServer, Validity};
 pub(crate) use certificates::{CertArg, texts as certificate_texts};
 pub(crate) use check::{Backup, Check, Dump, Restore};
+pub(crate) use cluster::{
+    Cluster, ClusterArg, ClusterCommand, ClusterInit, ClusterStatus, ClusterToken, RegistryArg,
+    Servers, WEIGHT,
+};
 pub(crate) use doctor::Doctor;
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
 pub(crate) use engine::{Direct, Io};
@@ -183,6 +188,10 @@ pub(crate) enum Command {
     Secret(Secret),
     /// Make certificates for a server and its clients, to be used instead of the secret
     Cert(Cert),
+    /// Make one file system of several servers
+    Cluster(Cluster),
+    /// List the servers of a cluster
+    Servers(Servers),
     /// Check a store, and repair it
     Check(Check),
     /// Copy a store while a server has it open
@@ -467,6 +476,8 @@ pub(crate) struct Serve {
     pub(crate) certificates: CertArg,
     #[command(flatten)]
     pub(crate) serving: Serving,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArg,
     #[command(flatten)]
     pub(crate) metrics: MetricsArg,
     #[command(flatten)]

@@ -14,6 +14,7 @@ mod bench_null;
 mod bench_versus;
 mod cert;
 mod check;
+mod cluster;
 mod config;
 mod control;
 mod doctor;
@@ -137,6 +138,8 @@ fn run(command: Command) -> Result<()> {
         Command::Export(args) => export::run(&args),
         Command::Secret(args) => secret::run(&args),
         Command::Cert(args) => cert::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
+        Command::Servers(args) => cluster::servers(&args),
         Command::Check(args) => check::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Restore(args) => dump::restore(&args),
@@ -182,6 +185,8 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Export(_) => "export",
         Command::Secret(_) => "secret",
         Command::Cert(_) => "cert",
+        Command::Cluster(_) => "cluster",
+        Command::Servers(_) => "servers",
         Command::Check(_) => "check",
         Command::Dump(_) => "dump",
         Command::Restore(_) => "restore",

@@ -6,6 +6,7 @@ use ring::Waker;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+use wire::Map;
 
 /// The lanes of this process.
 #[derive(Clone, Default)]
@@ -18,6 +19,11 @@ impl FromIterator<Waker> for Lanes {
 }
 
 impl Lanes {
+    /// Gives each lane a newer map of the cluster.
+    pub(crate) fn set_map(&self, map: &Map) {
+        self.0.iter().for_each(|lane| lane.set_map(map));
+    }
+
     /// The answer of each lane, in their order; or the number of the first lane that did not answer in time.
     pub(crate) fn ask(&self, question: &[u8], patience: Duration) -> Result<Vec<Vec<u8>>, usize> {
         let until = Instant::now() + patience;

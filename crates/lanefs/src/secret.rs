@@ -54,12 +54,17 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Writes a new secret beside `path` and links it there. The second of two processes uses the first one's.
+/// Makes a secret in `path`.
 fn make(path: &Path) -> Result<()> {
+    write_new(path, &Secret::new(library::random()?))
+}
+
+/// Writes a secret beside `path` and links it there. The second of two processes uses the first one's.
+pub(crate) fn write_new(path: &Path, secret: &Secret) -> Result<()> {
     let folder = folder_of(path);
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut draft = AtomicFile::beside(path, MODE)?;
-    draft.write(&text_of(&Secret::new(library::random()?)))?;
+    draft.write(&text_of(secret))?;
     match draft.link(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         linked => linked?,

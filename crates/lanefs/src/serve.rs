@@ -5,6 +5,8 @@
 //! are durable.
 
 use crate::args::{self, Direct, Pin};
+use crate::cluster::join::Joining;
+use crate::cluster::membership::Membership;
 use crate::exit::Exit;
 use crate::export::ADDRESS_FILE;
 use crate::lanes::{self, ProcessEvent, count_text};
@@ -13,14 +15,14 @@ use crate::questions::Lanes;
 use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
 use crate::secret::{ReloadTrigger, WatchedSecrets};
-use crate::{driver, faults, inspect, log, notify, out, secret, terms, up};
+use crate::{address, cluster, driver, faults, inspect, log, notify, out, secret, terms, up};
 use anyhow::{Context as _, Result, bail};
 use disk::Creation;
 use lane::{Export, Lane, Restore, Restored};
 use ring::feed::LogLengths;
 use ring::{DriverChoice, DriverKind, LogFile, Mesh, Sealing, ServerSeals, Stopper};
 use std::fs::File;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -40,38 +42,54 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let (sender, events) = lanes::listen(args.parent_pid, Some(reload(args, trigger.clone())?))?;
     let driver = driver::choose(args.driver.driver)?;
     args.serving.io.io_engine.engine().check(driver)?;
+    let path = std::path::absolute(&args.store)?;
+    let joining = Joining::of(&path, &args.cluster)?;
+    if let Some(joining) = &joining {
+        joining.bring_secret(args.secret.secret_file.as_deref())?;
+    }
     let credentials = credentials(args, trigger)?;
     let metrics = Metrics::open(&args.metrics)?;
     let listener = listener(args)?;
-    let path = std::path::absolute(&args.store)?;
-    let mut store = open(&path, args)?;
+    let address = listener.local_addr().context("the listening socket has no address")?;
+    let cores = lanes::cores(args.lanes)?;
+    let place = (advertised(args, address)?, u16::try_from(cores.len())?);
+    let mut store = match joining {
+        Some(joining) => joining.join(place, &Shape::default())?,
+        None => open(&path, args)?,
+    };
     if args.serving.io.io_direct == Direct::On {
         let objects = File::open(store.objects_path());
         ring::check_direct(objects.context("cannot open the objects' folder")?)?;
     }
-    let address = listener.local_addr().context("the listening socket has no address")?;
-    let cores = lanes::cores(args.lanes)?;
+    let membership = membership(&store, args, place, &sender)?;
+    let map = match &membership {
+        Some(membership) => membership.map.clone(),
+        None => map_of(&store, u16::try_from(cores.len())?),
+    };
+    let server = membership.as_ref().map_or(ServerId::FIRST, |membership| membership.server);
     let Started { stoppers, row_threads, lanes: asked } =
-        start((args, driver), &mut store, listener, credentials, &cores, &sender)?;
+        start((args, driver), (&mut store, &map, server), listener, credentials, &cores, &sender)?;
+    if let Some(membership) = &membership {
+        membership.follow(asked.clone())?;
+    }
     if lanes::wait_until_ready(&events, stoppers.len())? {
         // Asked to end while it started: it ends as it would later, and never says that it listens.
         lanes::stop(&stoppers);
         wait_for_end((&events, true), &stoppers)?;
         row_threads.stop();
-        return Ok(());
+        return membership.map_or(Ok(()), Membership::end);
     }
     let address_file = path.join(ADDRESS_FILE);
     std::fs::write(&address_file, format!("{address}\n"))
         .with_context(|| format!("cannot write {}", address_file.display()))?;
     let lanes = count_text(stoppers.len());
-    let map = map_of(&store, u16::try_from(stoppers.len())?);
     let entry = Entry {
         address: Some(address.to_string()),
         store: Some(running::text_of(&path)),
         driver: Some(driver.name().to_owned()),
         lane_count: Some(stoppers.len()),
         map_epoch: Some(map.epoch().0),
-        terms: Some(terms::of_map(&map)),
+        terms: Some(terms::of_map(&map, server)),
         leases: Some(args.serving.lease_grants.state()),
         metrics: metrics.as_ref().map(Metrics::url),
         ..Entry::of(Kind::Serve, args.parent_pid)
@@ -86,7 +104,34 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     // A client that reads a stale address gets no connection.
     let _stays = std::fs::remove_file(address_file);
     row_threads.stop();
-    Ok(())
+    membership.map_or(Ok(()), Membership::end)
+}
+
+/// The address by which others reach this server.
+fn advertised(args: &args::Serve, bound: SocketAddr) -> Result<SocketAddr> {
+    args.cluster.advertise.as_deref().map_or(Ok(bound), address::resolve)
+}
+
+/// Begins this start in the cluster, if the store belongs to one.
+fn membership(
+    store: &Store,
+    args: &args::Serve,
+    (address, lanes): (SocketAddr, u16),
+    sender: &Sender<ProcessEvent>,
+) -> Result<Option<Membership>> {
+    let Some(member) = store.superblock().member else { return Ok(None) };
+    if address.ip().is_unspecified() {
+        let line = format!(
+            "--listen {}: in a cluster others must know one address of this host: --advertise HOST:PORT",
+            args.listen
+        );
+        return Err(Exit::usage(line).into());
+    }
+    let url = cluster::url(store.path(), args.cluster.cluster.as_deref())?;
+    let sender = sender.clone();
+    // Nobody listens any more when the process is about to end.
+    let on_fault = move || drop(sender.send(ProcessEvent::Signal));
+    Membership::begin((store, member), &url, (address, lanes), on_fault).map(Some)
 }
 
 /// What SIGHUP has read again.
@@ -198,7 +243,7 @@ fn wait_for_end(
 fn restore(
     store: &Store,
     row_store: &RowStore,
-    lane_count: u16,
+    (map, server): (&Map, ServerId),
     meta_bytes_max: Option<u64>,
 ) -> Result<Vec<Restored>> {
     let replayed = store.redo(row_store)?;
@@ -209,13 +254,15 @@ fn restore(
         );
     }
     let superblock = store.superblock();
-    let mut restore = Restore::new(superblock.shard_counts(), superblock.creation);
+    let mut restore = Restore::new(map.shard_counts(), superblock.creation);
     restore.hash_names_by(u64::from_le_bytes(library::random()?));
     if let Some(bytes_max) = meta_bytes_max {
-        restore.bound(bytes_max);
+        // Those of other servers take none of it.
+        let (all, own) = (map.shard_counts().meta, superblock.meta_shard_count);
+        restore.bound(bytes_max.saturating_mul(all.into()) / u64::from(own));
     }
     let restore = restore.load(|range, take| anyhow::Ok(row_store.read(range, take)?))?;
-    Ok(restore.into_lanes(lane_count, store.boot_id()))
+    Ok(restore.into_lanes_of(map, server))
 }
 
 /// The map of a file system with this store alone.
@@ -234,7 +281,7 @@ struct Started {
 /// Restores the store's state and starts a lane on each core.
 fn start(
     (args, driver): (&args::Serve, DriverKind),
-    store: &mut Store,
+    (store, map, server): (&mut Store, &Map, ServerId),
     listener: TcpListener,
     Credentials { secrets, watched, seals }: Credentials,
     cores: &[u16],
@@ -243,10 +290,9 @@ fn start(
     ring::raise_fd_limit().context("cannot raise the limit of open files")?;
     let lane_count = u16::try_from(cores.len())?;
     let superblock = *store.superblock();
-    let map = map_of(store, lane_count);
     let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX)?;
     store.repairs().iter().for_each(|line| warn!("{line}"));
-    let restored = restore(store, &row_store, lane_count, args.serving.space.meta_memory)?;
+    let restored = restore(store, &row_store, (map, server), args.serving.space.meta_memory)?;
     let lengths = LogLengths {
         log_bytes_max: args.serving.space.log_bytes_max / u64::from(lane_count),
         segment_bytes: args.serving.space.segment_bytes,
@@ -284,7 +330,7 @@ fn start(
         let config = lane::Config {
             lane,
             map: map.clone(),
-            server: ServerId::FIRST,
+            server,
             fs: superblock.fs,
             secrets,
             boot_id: store.boot_id(),

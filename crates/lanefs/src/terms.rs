@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
-use wire::{Map, ShardId, Term};
+use wire::{Map, ServerId, ShardId, Term};
 
 /// Consecutive shards of one kind with the same term.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
@@ -35,9 +35,11 @@ pub(crate) fn runs_of(shards: impl IntoIterator<Item = (ShardId, Term)>) -> Vec<
     runs
 }
 
-/// The terms in which a map's servers have its shards.
-pub(crate) fn of_map(map: &Map) -> Vec<TermRun> {
-    runs_of(map.shard_counts().shards().map(|shard| (shard, map.place(shard).term)))
+/// The terms in which a server of a map has its shards.
+pub(crate) fn of_map(map: &Map, server: ServerId) -> Vec<TermRun> {
+    let places = map.shard_counts().shards().map(|shard| (shard, map.place(shard)));
+    let own = places.filter(|(_, place)| place.server == server);
+    runs_of(own.map(|(shard, place)| (shard, place.term)))
 }
 
 /// The runs in a line: `metadata 0-63 term 3, data 0-63 term 3`.
@@ -58,7 +60,7 @@ pub(crate) fn text(runs: &[TermRun]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{of_map, runs_of, text};
-    use wire::{Map, ShardCounts, ShardId, Term};
+    use wire::{Map, ServerId, ShardCounts, ShardId, Term};
 
     #[test]
     fn shards_with_the_same_term_are_a_run() {
@@ -68,6 +70,6 @@ mod tests {
         let shown = "metadata 0-1 term 3, metadata 2 term 1, metadata 4 term 1, data 0-1 term 1";
         assert_eq!(text(&runs_of(all)), shown);
         let map = Map::single_server(2, ShardCounts { meta: 64, data: 8 }, Term(5));
-        assert_eq!(text(&of_map(&map)), "metadata 0-63 term 5, data 0-7 term 5");
+        assert_eq!(text(&of_map(&map, ServerId::FIRST)), "metadata 0-63 term 5, data 0-7 term 5");
     }
 }

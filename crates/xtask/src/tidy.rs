@@ -49,6 +49,8 @@ const EDGES: [(&str, &[&str]); 21] = [
             "check",
             "library",
             "bench",
+            "registry",
+            "seal",
         ],
     ),
     ("crash", &["wire", "disk", "library", "ring"]),

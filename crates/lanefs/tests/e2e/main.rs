@@ -9,6 +9,7 @@ mod bench;
 mod certificates;
 mod certificates_hostile;
 mod check;
+mod cluster;
 mod coherence;
 mod contents;
 mod copies_hostile;

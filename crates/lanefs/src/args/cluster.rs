@@ -1,0 +1,122 @@
+//! The arguments of `lanefs cluster`, and those of a server in a cluster.
+
+use super::units::{UNITS, time_in};
+use super::{EXIT_CODES, SecretFile};
+use crate::address;
+use clap::{Args, Subcommand};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a join token may be valid.
+const VALID: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(24 * 30);
+
+/// A usual server's weight.
+pub(crate) const WEIGHT: u32 = 100;
+
+/// What a server in a cluster needs to know.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClusterArg {
+    /// Serve as one server of a cluster: the addresses of its etcd, http://HOST:PORT with commas
+    /// between them [default: those that the store was served with last; none for a store that has the
+    /// whole file system]
+    #[arg(long, value_name = "URL,...")]
+    pub(crate) cluster: Option<String>,
+    /// Make the store, as that of a further server of the cluster, with what `lanefs cluster token`
+    /// has printed. Without effect once the server has joined
+    #[arg(long, value_name = "TOKEN", requires = "cluster")]
+    pub(crate) join: Option<String>,
+    /// How much of what is new the joining server gets, where others get 100
+    #[arg(long, value_name = "N", default_value_t = WEIGHT, requires = "join")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) weight: u32,
+    /// The address by which clients and the other servers of the cluster reach this one [default: that
+    /// of --listen]
+    #[arg(long, value_name = "HOST:PORT", value_parser = address::read)]
+    pub(crate) advertise: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = format!("Examples:
+  lanefs cluster init --store ./store --etcd http://127.0.0.1:2379
+  lanefs serve --store ./store
+  lanefs cluster token --store ./store
+  lanefs serve --store ./second --listen HOST:PORT --cluster http://127.0.0.1:2379 --join TOKEN
+
+{UNITS}
+
+{EXIT_CODES}"))]
+pub(crate) struct Cluster {
+    #[command(subcommand)]
+    pub(crate) command: ClusterCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub(crate) enum ClusterCommand {
+    /// Make the server of a store the first one of a cluster
+    #[command(after_help = EXIT_CODES)]
+    Init(ClusterInit),
+    /// Show which server has which shards, in which term, and who is away
+    #[command(after_help = EXIT_CODES)]
+    Status(ClusterStatus),
+    /// Print a token with which one further server may join, once
+    #[command(after_help = EXIT_CODES)]
+    Token(ClusterToken),
+}
+
+/// Where a cluster's registry is.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RegistryArg {
+    /// The store of a server, on this host, or the addresses of etcd, http://HOST:PORT with commas
+    /// between them [default: the store of a server that runs here]
+    #[arg(value_name = "STORE|URL")]
+    pub(crate) registry: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClusterStatus {
+    #[command(flatten)]
+    pub(crate) registry: RegistryArg,
+    /// Print JSON: an object for the cluster, then one for each server
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = format!("Examples:
+  lanefs servers                           of a server that runs here
+  lanefs servers http://127.0.0.1:2379 --json
+
+{EXIT_CODES}"))]
+pub(crate) struct Servers {
+    #[command(flatten)]
+    pub(crate) registry: RegistryArg,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClusterInit {
+    /// The directory of the data; made if it does not exist. No server may have it open
+    #[arg(long, value_name = "PATH")]
+    pub(crate) store: PathBuf,
+    /// The addresses of etcd, http://HOST:PORT with commas between them
+    #[arg(long, value_name = "URL,...")]
+    pub(crate) etcd: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClusterToken {
+    /// The store of a server of the cluster, on this host; it may be served
+    #[arg(long, value_name = "PATH")]
+    pub(crate) store: PathBuf,
+    /// How long the token is valid, from 1min to 30d
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time_in(VALID))]
+    pub(crate) valid: Duration,
+    /// The addresses of etcd [default: those that the store was served with last]
+    #[arg(long, value_name = "URL,...")]
+    pub(crate) etcd: Option<String>,
+    #[command(flatten)]
+    pub(crate) secret: SecretFile,
+}

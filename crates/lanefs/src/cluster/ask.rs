@@ -1,0 +1,67 @@
+//! The registry of a cluster, as commands and servers ask it: where it is, what is there, and its faults.
+
+use crate::exit::{Code, Exit};
+use anyhow::{Result, bail};
+use registry::{Cluster, Etcd, RegistryError, Server, ServerState};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use wire::FsUuid;
+
+/// The address of a server that was never started: nothing listens at the discard port.
+pub(super) const NEVER_STARTED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9);
+
+/// An error of the registry, with its exit code.
+pub(super) fn failed(error: RegistryError) -> anyhow::Error {
+    match error {
+        RegistryError::Away { .. } => Exit::new(Code::Unreachable, error.to_string()).into(),
+        RegistryError::Refused(_)
+        | RegistryError::Malformed(_)
+        | RegistryError::Compacted
+        | RegistryError::Entry { .. }
+        | RegistryError::State(_) => error.into(),
+    }
+}
+
+pub(super) fn etcd(url: &str) -> Result<Etcd> {
+    Etcd::new(url).map_err(failed)
+}
+
+/// What the registry has of a cluster, which must be there.
+pub(super) fn read(etcd: &Etcd, fs: FsUuid, url: &str) -> Result<Cluster> {
+    let snapshot = etcd.read(&registry::prefix(fs.0)).map_err(failed)?;
+    let cluster = Cluster::read(fs.0, &snapshot).map_err(failed)?;
+    if !cluster.exists() {
+        bail!(
+            "the etcd at {url} knows no cluster of file system {fs}: it is another etcd, or has lost \
+             its data"
+        );
+    }
+    Ok(cluster)
+}
+
+/// An entry of the registry.
+pub(super) fn server_of(
+    uuid: [u8; 16],
+    weight: u32,
+    (address, lanes): (SocketAddr, u16),
+) -> Server {
+    Server { uuid: hex::encode(uuid), weight, state: ServerState::Active, address, lanes }
+}
+
+/// Where the registry is: as an option says, or else as the store remembers.
+pub(crate) fn url(path: &Path, named: Option<&str>) -> Result<String> {
+    let remembered = || store::cluster_url(path).transpose();
+    let url = named.map(|url| Ok(url.to_owned())).or_else(remembered).transpose()?;
+    url.ok_or_else(|| {
+        let path = path.display();
+        Exit::usage(format!("{path} does not say where its etcd is: name its addresses")).into()
+    })
+}
+
+pub(super) fn not_of_cluster(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "{path} is no store of a cluster: `lanefs cluster init --store {path} --etcd URL` makes its \
+         server the first one of a new cluster"
+    )
+}

@@ -1,0 +1,220 @@
+//! `lanefs servers` and `lanefs cluster status`: what the registry says.
+
+use super::ask::{NEVER_STARTED, etcd, failed, not_of_cluster, read, url};
+use crate::exit::Exit;
+use crate::running::{self, Kind};
+use crate::table::{self, Column};
+use crate::{args, out};
+use anyhow::{Result, bail};
+use registry::{Cluster, Server, ServerState, Shards};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use wire::{FsUuid, ServerId};
+
+/// A cluster's registry, and where it is.
+struct Found {
+    fs: FsUuid,
+    url: String,
+    cluster: Cluster,
+}
+
+/// A line of `lanefs servers`.
+#[derive(Serialize)]
+struct ServerLine {
+    id: u16,
+    /// `None` before its first start.
+    address: Option<String>,
+    lanes: u16,
+    /// It runs.
+    up: bool,
+    /// New directories and files are made there.
+    takes_new: bool,
+    weight: u32,
+    uuid: String,
+}
+
+/// A line of `lanefs cluster status`: the shards of a server.
+#[derive(Serialize)]
+struct ShardsLine {
+    server: u16,
+    up: bool,
+    term: u32,
+    metadata: [u16; 2],
+    data: [u16; 2],
+}
+
+/// The first line of `lanefs cluster status`.
+#[derive(Serialize)]
+struct Summary {
+    fs: String,
+    etcd: String,
+    map_epoch: Option<u64>,
+    generation: Option<u8>,
+    server_count: usize,
+    up_count: usize,
+}
+
+/// `lanefs servers`.
+pub(crate) fn servers(args: &args::Servers) -> Result<()> {
+    let found = find(&args.registry)?;
+    let lines: Vec<ServerLine> = found.servers().map(server_line).collect();
+    if args.json {
+        return print_json(&lines);
+    }
+    let head = ["ID", "ADDRESS", "LANES", "STATE", "WEIGHT", "STORE"];
+    let mut shown = vec![head.map(str::to_owned).to_vec()];
+    shown.extend(lines.into_iter().map(|line| {
+        let state = match (line.up, line.takes_new) {
+            (true, true) => "up",
+            (true, false) => "up, draining",
+            (false, true) => "away",
+            (false, false) => "away, draining",
+        };
+        let address = line.address.unwrap_or_else(|| "never started".to_owned());
+        let (lanes, weight) = (line.lanes.to_string(), line.weight.to_string());
+        vec![line.id.to_string(), address, lanes, state.to_owned(), weight, line.uuid]
+    }));
+    let mut text = String::new();
+    let is_number = |column| matches!(column, 0 | 2 | 4);
+    table::put(
+        &mut text,
+        &shown,
+        |column| {
+            if is_number(column) { Column::Number } else { Column::Text }
+        },
+    );
+    out::print_bytes(text.as_bytes())
+}
+
+/// `lanefs cluster status`.
+pub(super) fn status(args: &args::ClusterStatus) -> Result<()> {
+    let found = find(&args.registry)?;
+    let lines: Vec<ShardsLine> = found.servers().map(shards_line).collect();
+    let map = found.cluster.map();
+    let summary = Summary {
+        fs: found.fs.to_string(),
+        etcd: found.url.clone(),
+        map_epoch: map.as_ref().map(|map| map.epoch().0),
+        generation: map.as_ref().map(wire::Map::generation),
+        server_count: lines.len(),
+        up_count: lines.iter().filter(|line| line.up).count(),
+    };
+    if args.json {
+        print_json(&[summary])?;
+        return print_json(&lines);
+    }
+    let Summary { fs, etcd, map_epoch, generation, server_count, up_count } = summary;
+    let number =
+        |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
+    let (map_epoch, generation) = (number(map_epoch), number(generation.map(u64::from)));
+    let mut text = String::new();
+    writeln!(text, "cluster of file system {fs}, etcd {etcd}")?;
+    writeln!(
+        text,
+        "{up_count} of {server_count} servers up; map epoch {map_epoch}, generation {generation}"
+    )?;
+    let head = ["SERVER", "STATE", "TERM", "METADATA", "DATA"];
+    let mut shown = vec![head.map(str::to_owned).to_vec()];
+    let range = |[first, last]: [u16; 2]| format!("{first}-{last}");
+    shown.extend(lines.iter().map(|line| {
+        let state = if line.up { "up" } else { "away" };
+        let (metadata, data) = (range(line.metadata), range(line.data));
+        vec![line.server.to_string(), state.to_owned(), line.term.to_string(), metadata, data]
+    }));
+    table::put(&mut text, &shown, |column| {
+        if matches!(column, 0 | 2) { Column::Number } else { Column::Text }
+    });
+    for line in lines.iter().filter(|line| !line.up) {
+        writeln!(text, "server {} is away: what lies on it waits until it is back", line.server)?;
+    }
+    out::print_bytes(text.as_bytes())
+}
+
+type OfServer<'a> = (ServerId, &'a Server, &'a Shards, bool);
+
+impl Found {
+    /// The servers, and whether they run.
+    fn servers(&self) -> impl Iterator<Item = OfServer<'_>> {
+        let servers = self.cluster.servers();
+        servers.map(|(id, server, shards)| (id, server, shards, self.cluster.alive(id).is_some()))
+    }
+}
+
+fn server_line((id, server, _, up): OfServer<'_>) -> ServerLine {
+    let Server { uuid, weight, state, address, lanes } = server;
+    ServerLine {
+        id: id.0,
+        address: (*address != NEVER_STARTED).then(|| address.to_string()),
+        lanes: *lanes,
+        up,
+        takes_new: *state == ServerState::Active,
+        weight: *weight,
+        uuid: uuid.clone(),
+    }
+}
+
+fn shards_line((id, _, shards, up): OfServer<'_>) -> ShardsLine {
+    let range = |(first, count): (u16, u16)| [first, first.saturating_add(count) - 1];
+    let Shards { metas, datas, term } = *shards;
+    ShardsLine { server: id.0, up, term, metadata: range(metas), data: range(datas) }
+}
+
+fn print_json<T: Serialize>(lines: &[T]) -> Result<()> {
+    let mut text = String::new();
+    for line in lines {
+        writeln!(text, "{}", serde_json::to_string(line)?)?;
+    }
+    out::print_bytes(text.as_bytes())
+}
+
+fn find(args: &args::RegistryArg) -> Result<Found> {
+    match args.registry.as_deref() {
+        Some(url) if url.starts_with("http://") => of_etcd(url),
+        Some(path) => of_store(&std::path::absolute(path)?),
+        None => of_store(&running_store()?),
+    }
+}
+
+/// That of a server's store.
+fn of_store(path: &Path) -> Result<Found> {
+    let (superblock, _) = store::superblock_and_key(path)?;
+    if superblock.member.is_none() {
+        bail!("{}", not_of_cluster(path));
+    }
+    let (fs, url) = (superblock.fs, url(path, None)?);
+    let cluster = read(&etcd(&url)?, fs, &url)?;
+    Ok(Found { fs, url, cluster })
+}
+
+/// The only one of an etcd.
+fn of_etcd(url: &str) -> Result<Found> {
+    let etcd = etcd(url)?;
+    let fs_of = |key: &str| {
+        let digits = key.strip_prefix("/lanefs/")?.strip_suffix("/fs")?;
+        let mut fs = [0; 16];
+        hex::decode_to_slice(digits, &mut fs).ok().map(|()| FsUuid(fs))
+    };
+    let snapshot = etcd.read("/lanefs/").map_err(failed)?;
+    let all: Vec<FsUuid> = snapshot.entries.iter().filter_map(|entry| fs_of(&entry.key)).collect();
+    match all.as_slice() {
+        [] => bail!("the etcd at {url} knows no cluster"),
+        [fs] => Ok(Found { fs: *fs, url: url.to_owned(), cluster: read(&etcd, *fs, url)? }),
+        several => {
+            bail!("the etcd at {url} knows {} clusters: name the store of a server", several.len())
+        }
+    }
+}
+
+/// The store of a server in a cluster that runs here.
+fn running_store() -> Result<PathBuf> {
+    let served = running::all()?.into_iter().filter(|found| found.entry.kind == Kind::Serve);
+    let mut stores = served.filter_map(|found| found.entry.store).map(PathBuf::from);
+    let is_member = |path: &PathBuf| {
+        store::superblock_and_key(path).is_ok_and(|(superblock, _)| superblock.member.is_some())
+    };
+    stores.find(is_member).ok_or_else(|| {
+        let line = "no server of a cluster runs here: name the store of one, or its etcd as http://HOST:PORT";
+        Exit::usage(line).into()
+    })
+}

@@ -1,0 +1,359 @@
+//! Several servers: joining, one file system over all of them, servers that die, and etcd away.
+
+use crate::fixture::{
+    Fixture, Mount, Process, Server, failure, kill, must, own_address, program, skip, state_of,
+    texts, until,
+};
+use registry::{LocalError, LocalEtcd};
+use rustix::process::Signal;
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output};
+
+/// Metadata shards of each server.
+const SHARD_COUNT: u64 = 64;
+
+/// An etcd, and stores of servers.
+struct Cluster {
+    fixture: Fixture,
+    etcd: Option<LocalEtcd>,
+    /// Where it listens for clients and for members.
+    at: [SocketAddr; 2],
+}
+
+impl Cluster {
+    /// `None`, said aloud, where etcd is not installed, or nothing can be mounted.
+    fn new(test: &str) -> Option<Self> {
+        let fixture = Fixture::new(test)?;
+        let at = [2379, 2380].map(|port| {
+            let address: SocketAddr = own_address().parse().unwrap();
+            SocketAddr::new(address.ip(), port)
+        });
+        let mut cluster = Self { fixture, etcd: None, at };
+        match cluster.try_start_etcd() {
+            Ok(()) => Some(cluster),
+            Err(LocalError::NotInstalled) => {
+                skip(test, "needs etcd (Debian's etcd-server)");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn try_start_etcd(&mut self) -> Result<(), LocalError> {
+        let data = self.fixture.path("etcd");
+        self.etcd = Some(LocalEtcd::start(&data, self.at[0], self.at[1])?);
+        Ok(())
+    }
+
+    /// Again, on its data.
+    fn start_etcd(&mut self) {
+        self.try_start_etcd().unwrap();
+    }
+
+    fn stop_etcd(&mut self) {
+        self.etcd = None;
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.at[0])
+    }
+
+    fn store(&self, name: &str) -> PathBuf {
+        self.fixture.path(name)
+    }
+
+    /// A store whose server is the first one of a cluster.
+    fn init(&self) {
+        let mut command =
+            self.fixture.lanefs(["cluster", "init", "--etcd", &self.url(), "--store"]);
+        let said = must(command.arg(self.store("one")));
+        assert!(said.contains("server 1 of cluster"), "{said}");
+        assert!(said.contains("lanefs cluster token --store"), "{said}");
+    }
+
+    fn token(&self, more: &[&str]) -> String {
+        let mut command = self.fixture.lanefs(["cluster", "token"]);
+        must(command.args(more).arg("--store").arg(self.store("one"))).trim().to_owned()
+    }
+
+    fn serving(&self, store: &str, listen: &str, more: &[&str]) -> Process {
+        let mut command = self.fixture.lanefs(["serve", "--export", "up=no-root-squash"]);
+        command.args(["--lanes", "2", "--listen", listen]).args(more);
+        Process::start(command.arg("--store").arg(self.store(store)))
+    }
+
+    fn serve(&self, store: &str, listen: &str, more: &[&str]) -> Server {
+        let mut process = self.serving(store, listen, more);
+        let line = process.line_with("listening on ");
+        let address = line.trim_start_matches("listening on ").split(',').next().unwrap();
+        Server { address: address.to_owned(), process }
+    }
+
+    /// A new server, which joins.
+    fn join(&self, store: &str) -> Server {
+        let (url, token) = (self.url(), self.token(&[]));
+        self.serve(store, &own_address(), &["--cluster", &url, "--join", &token])
+    }
+
+    /// A start that must fail: its exit code and what it says.
+    fn refused(&self, store: &str, more: &[&str]) -> (i32, String) {
+        failure(&self.start_of(store, more))
+    }
+
+    fn start_of(&self, store: &str, more: &[&str]) -> Output {
+        let listen = own_address();
+        let mut command = self.fixture.lanefs(["serve", "--listen", &listen]);
+        crate::fixture::run(command.args(more).arg("--store").arg(self.store(store)))
+    }
+
+    /// The servers that etcd counts as alive.
+    fn up_servers(&self) -> Vec<u64> {
+        let said = must(&mut self.fixture.lanefs(["servers", &self.url(), "--json"]));
+        let lines = said.lines().map(|line| serde_json::from_str(line).unwrap());
+        let up = lines.filter(|line: &serde_json::Value| line["up"] == true);
+        up.map(|line| line["id"].as_u64().unwrap()).collect()
+    }
+
+    fn mount(&self, server: &Server, name: &str) -> Mount {
+        self.fixture.mount(&server.address, name, &["--export", "up"])
+    }
+}
+
+/// The server that has the metadata of a file or directory, from 1.
+fn server_of(path: &Path) -> u64 {
+    let inode = wire::InodeNo(fs::metadata(path).unwrap().ino());
+    u64::from(inode.shard().index()) / SHARD_COUNT + 1
+}
+
+/// Directories with files of different sizes, durable; those that each server has.
+fn fill(dir: &Path, server_count: u64) -> Vec<Vec<PathBuf>> {
+    let mut dirs = vec![Vec::new(); usize::try_from(server_count).unwrap()];
+    for number in 0..24 * server_count {
+        let path = dir.join(format!("dir{number}"));
+        fs::create_dir(&path).unwrap();
+        for size in [0, 1, 5000, 300_000] {
+            let mut file = fs::File::create(path.join(format!("file{size}"))).unwrap();
+            file.write_all(&contents(number, size)).unwrap();
+            file.sync_all().unwrap();
+        }
+        dirs[usize::try_from(server_of(&path) - 1).unwrap()].push(path);
+    }
+    dirs
+}
+
+fn contents(number: u64, size: usize) -> Vec<u8> {
+    let text = number.to_string();
+    text.bytes().cycle().take(size).collect()
+}
+
+fn check(dir: &Path, server_count: u64) {
+    for number in 0..24 * server_count {
+        for size in [0, 1, 5000, 300_000] {
+            let path = dir.join(format!("dir{number}/file{size}"));
+            assert!(fs::read(&path).unwrap() == contents(number, size), "{path:?}");
+        }
+    }
+}
+
+/// How often a server has executed an operation.
+fn count_of(cluster: &Cluster, server: &Server, op: &str) -> u64 {
+    let said =
+        must(&mut cluster.fixture.lanefs(["stats", &server.address, "--by", "op", "--json"]));
+    let lines =
+        said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let of_op = lines.filter(|line| line["op"] == op);
+    of_op.filter_map(|line| line["requests"].as_u64()).sum()
+}
+
+fn touch(path: &Path) -> Child {
+    program("touch").arg(path).spawn().unwrap()
+}
+
+fn waits(child: &mut Child) {
+    until("it sleeps in the kernel", || matches!(state_of(child.id()), Some('S' | 'D')));
+    assert!(child.try_wait().unwrap().is_none(), "it waits for its server");
+}
+
+#[test]
+fn a_server_joins_and_files_and_directories_are_on_both() {
+    let Some(cluster) = Cluster::new("cluster_two") else { return };
+    cluster.init();
+    let one = cluster.serve("one", &own_address(), &[]);
+    let mount = cluster.mount(&one, "mnt");
+    fs::write(mount.dir.join("before"), "before").unwrap();
+    // The mount learns of the new server while it works.
+    let two = cluster.join("two");
+    until("new directories are on both", || {
+        let path = mount.dir.join("probe");
+        fs::create_dir(&path).unwrap();
+        let is_new = server_of(&path) == 2;
+        fs::remove_dir(&path).unwrap();
+        is_new
+    });
+    let dirs = fill(&mount.dir, 2);
+    assert!(dirs.iter().all(|dirs| dirs.len() > 4), "{dirs:?}");
+    for server in [&one, &two] {
+        for op in ["create", "write"] {
+            assert!(count_of(&cluster, server, op) > 0, "{op} at {}", server.address);
+        }
+    }
+    let other = cluster.mount(&two, "other");
+    check(&other.dir, 2);
+    assert_eq!(fs::read_to_string(other.dir.join("before")).unwrap(), "before");
+    // Over servers: a file's name and a directory go from one to the other.
+    fs::rename(dirs[0][0].join("file5000"), dirs[1][0].join("moved")).unwrap();
+    fs::rename(&dirs[1][1], dirs[0][0].join("below")).unwrap();
+    let there = |path: &Path| other.dir.join(path.strip_prefix(&mount.dir).unwrap());
+    assert_eq!(fs::metadata(there(&dirs[1][0].join("moved"))).unwrap().len(), 5000);
+    assert_eq!(fs::metadata(there(&dirs[0][0]).join("below/file1")).unwrap().len(), 1);
+    fs::remove_dir_all(there(&dirs[0][0])).unwrap();
+    assert!(!dirs[0][0].exists());
+    other.stop();
+    mount.stop();
+}
+
+#[test]
+fn a_dead_server_delays_only_what_lies_on_it() {
+    let Some(cluster) = Cluster::new("cluster_dead") else { return };
+    cluster.init();
+    let one = cluster.serve("one", &own_address(), &[]);
+    let mut two = cluster.join("two");
+    let mut three = cluster.join("three");
+    let mount = cluster.mount(&one, "mnt");
+    let dirs = fill(&mount.dir, 3);
+    assert!(dirs.iter().all(|dirs| dirs.len() > 4), "{dirs:?}");
+    kill(two.process.pid());
+    two.process.end();
+    let mut waiting = touch(&dirs[1][0].join("new"));
+    waits(&mut waiting);
+    for dir in [&dirs[0][0], &dirs[2][0]] {
+        assert!(touch(&dir.join("new")).wait().unwrap().success());
+        assert_eq!(fs::read(dir.join("file0")).unwrap(), b"");
+    }
+    assert!(waiting.try_wait().unwrap().is_none(), "its server is still away");
+    until("etcd counts it as away", || cluster.up_servers() == [1, 3]);
+    let status = must(&mut cluster.fixture.lanefs(["cluster", "status", &cluster.url()]));
+    assert!(status.contains("2 of 3 servers up"), "{status}");
+    assert!(status.contains("server 2 is away: what lies on it waits"), "{status}");
+    // Without an option: the store knows its cluster.
+    let two = cluster.serve("two", &two.address, &[]);
+    assert!(waiting.wait().unwrap().success());
+    check(&mount.dir, 3);
+    three.process.signal(Signal::TERM);
+    assert_eq!(three.process.end().code(), Some(0), "{}", three.process.said());
+    let _three = cluster.serve("three", &three.address, &[]);
+    check(&mount.dir, 3);
+    mount.stop();
+    drop(two);
+}
+
+#[test]
+fn files_are_served_while_etcd_is_away() {
+    let Some(mut cluster) = Cluster::new("cluster_etcd") else { return };
+    cluster.init();
+    let mut one = cluster.serve("one", &own_address(), &[]);
+    let mut two = cluster.join("two");
+    let mount = cluster.mount(&one, "mnt");
+    cluster.stop_etcd();
+    one.process.line_with("etcd does not answer");
+    two.process.line_with("etcd does not answer");
+    let dirs = fill(&mount.dir, 2);
+    check(&mount.dir, 2);
+    fs::write(dirs[0][0].join("more"), "m").unwrap();
+    // A mount needs no etcd either.
+    let other = cluster.mount(&two, "other");
+    check(&other.dir, 2);
+    fs::rename(dirs[0][0].join("more"), dirs[1][0].join("moved")).unwrap();
+    assert_eq!(
+        fs::read(other.dir.join(dirs[1][0].file_name().unwrap()).join("moved")).unwrap().len(),
+        1
+    );
+    let (code, said) = cluster.refused("two", &[]);
+    assert_ne!(code, 0);
+    assert!(said.contains("has the store"), "{said}");
+    kill(two.process.pid());
+    two.process.end();
+    let (code, said) = cluster.refused("two", &[]);
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("etcd does not answer"), "{said}");
+    cluster.start_etcd();
+    one.process.line_with("etcd answers again");
+    let _two = cluster.serve("two", &two.address, &[]);
+    check(&mount.dir, 2);
+    // It is alive in the registry as before, whether or not its lease ended meanwhile.
+    assert!(cluster.token(&[]).starts_with("lanefs-join-"));
+    other.stop();
+    mount.stop();
+}
+
+#[test]
+fn tokens_work_once_and_foreign_stores_are_refused() {
+    let Some(cluster) = Cluster::new("cluster_tokens") else { return };
+    cluster.init();
+    let url = cluster.url();
+    let one = cluster.serve("one", &own_address(), &[]);
+    let token = cluster.token(&["--valid", "2h"]);
+    let join =
+        |store: &str, token: &str| cluster.refused(store, &["--cluster", &url, "--join", token]);
+    let mut wrong = token.clone();
+    let last = if wrong.ends_with('0') { '1' } else { '0' };
+    wrong.pop();
+    wrong.push(last);
+    for (text, why) in [
+        ("nonsense", "this is no token"),
+        (&wrong, "the token is wrong"),
+        (&token.replacen("join-", "join-f", 1)[..token.len()], "this is no token"),
+    ] {
+        let (code, said) = join("two", text);
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains(why), "{text}: {said}");
+    }
+    assert!(!cluster.store("two").exists(), "a refused token makes no store");
+    let (code, said) = cluster.refused("two", &["--cluster", &url]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("add --join TOKEN"), "{said}");
+    let two = cluster.serve("two", &own_address(), &["--cluster", &url, "--join", &token]);
+    let (code, said) = join("three", &token);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("it was used"), "{said}");
+    assert!(!cluster.store("three").exists());
+    // A copy of a store that runs; made while it runs, as a thief of it would.
+    let copied =
+        program("cp").arg("-a").args([cluster.store("two"), cluster.store("copy")]).status();
+    assert!(copied.unwrap().success());
+    let (code, said) = cluster.refused("copy", &[]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("runs already, at") && said.contains("is a copy"), "{said}");
+    // It cuts a running one off, whose lease has ended: that one ends.
+    let etcd = registry::Etcd::new(&url).unwrap();
+    let entry = etcd.read("/lanefs/").unwrap().entries;
+    let entry = entry.into_iter().find(|entry| entry.key.ends_with("/alive/2")).unwrap();
+    let (key, version) = (entry.key, entry.version);
+    let ends = registry::Write { key, version, value: None, lease: None };
+    assert!(etcd.swap(&[ends]).unwrap().is_some());
+    let _copy = cluster.serve("copy", &own_address(), &[]);
+    let mut two = two;
+    assert_eq!(two.process.end().code(), Some(1));
+    assert!(two.process.said().contains("was started elsewhere, with a copy of the store"));
+    let (code, said) = cluster.refused("two", &[]);
+    assert_eq!(code, 1, "{said}");
+    // A store with a file system of its own.
+    let mut alone = cluster.serve("alone", &own_address(), &[]);
+    alone.process.signal(Signal::TERM);
+    alone.process.end();
+    let (code, said) = cluster.refused("alone", &["--cluster", &url]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("lanefs cluster init"), "{said}");
+    let (code, said) = cluster.refused("alone", &["--cluster", &url, "--join", &token]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("another file system"), "{said}");
+    let check =
+        cluster.fixture.run([std::ffi::OsStr::new("check"), cluster.store("two").as_os_str()]);
+    assert!(!check.status.success());
+    assert!(texts(&check).1.contains("of a cluster"), "{:?}", texts(&check));
+    drop(one);
+}
