@@ -715,6 +715,19 @@ fn after_a_start_unrecorded_bytes_are_cut_off() {
 }
 
 #[test]
+fn a_cut_that_is_not_durable_ends_the_shard() {
+    let mut harness = Harness::new(&[(FILE, written(90, 10, 0, 5))]);
+    let append = harness.append(5);
+    harness.stat(Some(130));
+    let cut = harness.one();
+    harness.done(&cut);
+    let sync = harness.one();
+    harness.fail(&sync, 5);
+    let failed = Outcome::Failed { status: Status::Io };
+    assert_eq!(harness.outcomes(), [failed, refused(append, Status::Io)]);
+}
+
+#[test]
 fn after_a_start_a_shorter_size_is_recorded_first() {
     let write = written(90, 10, 0, 5);
     let mut harness = Harness::new(&[(FILE, write)]);

@@ -318,7 +318,12 @@ impl Shards {
                 let ticket = self.ticket(InFlight::TrimSync { inode, stat });
                 self.sync_objects(turn, inode, ticket);
             }
-            Some(InFlight::Trim { inode, stat } | InFlight::TrimSync { inode, stat }) => {
+            Some(InFlight::Trim { inode, stat }) => self.on_trimmed(turn, inode, stat, result),
+            Some(InFlight::TrimSync { inode, stat }) => {
+                if let Err(status) = result {
+                    // Bytes may be lost with it whose records say that the log has them.
+                    self.outcomes.push_back(Outcome::Failed { status });
+                }
                 self.on_trimmed(turn, inode, stat, result);
             }
             Some(InFlight::Sync { inode }) => self.on_synced(turn, inode, result),
