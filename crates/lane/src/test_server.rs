@@ -69,6 +69,8 @@ pub(crate) struct TestServer {
     pub(crate) map: Map,
     /// Which of the map's servers it is.
     pub(crate) server: ServerId,
+    /// The layout of new files.
+    pub(crate) layout: Layout,
     pub(crate) fs_key: [u8; 32],
     /// Connections that lanes ask for: the lane, its ticket, and the address.
     pub(crate) dials: Vec<(usize, Ticket, ServerAddress)>,
@@ -125,6 +127,7 @@ impl TestServer {
             shard_counts: SHARD_COUNTS,
             map: Map::single_server(1, SHARD_COUNTS, Term(1)),
             server: ServerId::FIRST,
+            layout: Layout::DEFAULT,
             fs_key: [4; 32],
             dials: Vec::new(),
             limits: Limits::default(),
@@ -219,9 +222,10 @@ impl TestServer {
 
     /// Brings the rows up to the ends of the logs, and loads them.
     fn restore(&mut self) -> Restore {
-        self.store.rows.begin(MADE).unwrap();
+        let made = Creation { layout: self.layout, ..MADE };
+        self.store.rows.begin(made).unwrap();
         self.store.redo(wire::Rules::default()).unwrap();
-        let mut restore = Restore::new(self.shard_counts, MADE);
+        let mut restore = Restore::new(self.shard_counts, made);
         if let Some(bytes_max) = self.names_bytes_max {
             restore.bound(bytes_max);
         }

@@ -292,10 +292,18 @@ impl Waiters {
         self.by_cause.contains_key(cause)
     }
 
-    /// Buffers of suspended requests.
+    /// Buffers of requests that wait.
     #[cfg(test)]
     pub(crate) fn buffer_count(&self) -> usize {
-        let has_buffer = |waiter: &&Waiter| matches!(waiter, Waiter::Suspended(suspended) if suspended.bulk.is_some());
+        let has_buffer = |waiter: &&Waiter| match waiter {
+            Waiter::Suspended(suspended) => suspended.bulk.is_some(),
+            Waiter::Received(received) => received.bulk.is_some(),
+            Waiter::Slot(_)
+            | Waiter::Reply(_)
+            | Waiter::Size(..)
+            | Waiter::Step(_)
+            | Waiter::Grant(_) => false,
+        };
         self.by_cause.values().flatten().filter(has_buffer).count()
     }
 

@@ -2,6 +2,8 @@
 
 mod cluster;
 mod connections;
+mod contents;
+mod file_client;
 mod random;
 mod restated;
 
@@ -87,12 +89,16 @@ fn check(cluster: &mut Cluster, client: &mut Client) {
     }
 }
 
+/// Directories of all servers.
+fn directories(cluster: &mut Cluster, client: &mut Client) -> Vec<InodeNo> {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let made = names.map(|text| done(cluster, client, Act::Mkdir(InodeNo::ROOT, text)));
+    made.into_iter().flatten().collect()
+}
+
 /// Two directories at different servers, each with a file.
 fn furnished(cluster: &mut Cluster, client: &mut Client) -> (InodeNo, InodeNo) {
-    let mut dirs = Vec::new();
-    for text in ["a", "b", "c", "d", "e", "f", "g", "h"] {
-        dirs.extend(done(cluster, client, Act::Mkdir(InodeNo::ROOT, text)));
-    }
+    let dirs = directories(cluster, client);
     let from = *dirs.iter().find(|dir| server_of(**dir) == 0).unwrap();
     let to = *dirs.iter().find(|dir| server_of(**dir) == 1).unwrap();
     done(cluster, client, Act::Create(from, "f"));

@@ -17,6 +17,8 @@ pub(super) const SHARD_COUNT: u16 = 2;
 #[derive(Clone, Copy, Debug)]
 struct Pipe {
     ends: [(usize, ConnId); 2],
+    /// Something on it was lost.
+    is_broken: bool,
 }
 
 /// The servers.
@@ -27,23 +29,30 @@ pub(super) struct Cluster {
     pipes: Vec<Pipe>,
     /// Pairs of servers that no connection joins.
     pub(super) parted: Vec<(usize, usize)>,
+    /// Pairs of servers between which everything gets lost, and neither learns of it.
+    pub(super) silent: Vec<(usize, usize)>,
 }
 
 impl Cluster {
-    /// Servers with new stores, all started.
+    /// Servers with new stores, all started, that answer what is durable.
     pub(super) fn new(seed: u64, lane_counts: &[u16]) -> Self {
+        Self::with(seed, lane_counts, |server| server.limits.sync = true)
+    }
+
+    /// Servers with new stores, each set up and started.
+    pub(super) fn with(seed: u64, lane_counts: &[u16], set_up: impl Fn(&mut TestServer)) -> Self {
         let count = lane_counts.len() as u16;
         let shards = ShardCounts { meta: SHARD_COUNT * count, data: SHARD_COUNT * count };
         let servers = (0..count).map(|index| {
             let mut server = TestServer::new(seed * 10 + u64::from(index));
             server.shard_counts = shards;
             server.server = ServerId(index + 1);
-            server.limits.sync = true;
+            set_up(&mut server);
             server
         });
         let (lane_counts, servers) = (lane_counts.to_vec(), servers.collect());
-        let (pipes, parted) = (Vec::new(), Vec::new());
-        let mut cluster = Self { servers, lane_counts, epoch: 0, pipes, parted };
+        let (pipes, parted, silent) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cluster = Self { servers, lane_counts, epoch: 0, pipes, parted, silent };
         for index in 0..usize::from(count) {
             cluster.start(index);
         }
@@ -117,6 +126,10 @@ impl Cluster {
         self.parted.contains(&(one, two)) || self.parted.contains(&(two, one))
     }
 
+    fn are_silent(&self, one: usize, two: usize) -> bool {
+        self.silent.contains(&(one, two)) || self.silent.contains(&(two, one))
+    }
+
     /// Moves what is under way between servers.
     fn pump(&mut self) -> bool {
         let mut moved = false;
@@ -125,7 +138,8 @@ impl Cluster {
                 let ServerAddress::At(address) = address else { panic!("no address") };
                 let to = usize::from(address.port() - 7000);
                 moved = true;
-                if self.servers[to].is_down() || self.are_parted(from, to) {
+                let is_cut = self.are_parted(from, to) || self.are_silent(from, to);
+                if self.servers[to].is_down() || is_cut {
                     self.servers[from].not_dialled(lane, ticket);
                     continue;
                 }
@@ -133,13 +147,21 @@ impl Cluster {
                     (from, self.servers[from].dialled(lane, ticket)),
                     (to, self.servers[to].connect()),
                 ];
-                self.pipes.push(Pipe { ends });
+                self.pipes.push(Pipe { ends, is_broken: false });
             }
         }
         let mut at = 0;
         while let Some(pipe) = self.pipes.get(at).copied() {
             let [(one, _), (two, _)] = pipe.ends;
-            let is_parted = self.are_parted(one, two);
+            if self.are_silent(one, two) {
+                for (server, conn) in pipe.ends {
+                    self.servers[server].take(conn);
+                }
+                self.pipes[at].is_broken = true;
+                at += 1;
+                continue;
+            }
+            let is_parted = self.are_parted(one, two) || pipe.is_broken;
             let closed = pipe.ends.map(|(server, conn)| {
                 self.servers[server].is_down() || self.servers[server].is_closed(conn)
             });

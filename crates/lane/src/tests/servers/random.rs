@@ -9,23 +9,23 @@ use fastrand::Rng;
 use wire::Status;
 
 /// What happens to the servers of a run.
-struct Faults {
+pub(super) struct Faults {
     rng: Rng,
     /// One in so many steps; 0: never.
-    one_in: usize,
-    crash_count: usize,
-    cut_count: usize,
+    pub(super) one_in: usize,
+    pub(super) crash_count: usize,
+    pub(super) cut_count: usize,
 }
 
 impl Faults {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0xfa01);
         let one_in = [0, 12, 50][rng.usize(..3)];
         Self { rng, one_in, crash_count: 0, cut_count: 0 }
     }
 
     /// One step's. A server that is down comes back after a while, and so does a connection.
-    fn strike(&mut self, cluster: &mut Cluster) {
+    pub(super) fn strike(&mut self, cluster: &mut Cluster) {
         let count = cluster.servers.len();
         for index in 0..count {
             if cluster.servers[index].is_down() && self.rng.usize(..40) == 0 {
@@ -48,8 +48,8 @@ impl Faults {
         }
     }
 
-    /// All servers come back, and the clients to them.
-    fn end(&mut self, cluster: &mut Cluster, clients: &mut [Client]) {
+    /// All servers come back, and all connections.
+    pub(super) fn cease(&mut self, cluster: &mut Cluster) {
         self.one_in = 0;
         cluster.parted.clear();
         for index in 0..cluster.servers.len() {
@@ -57,6 +57,11 @@ impl Faults {
                 cluster.start(index);
             }
         }
+    }
+
+    /// The same, and the clients to them.
+    fn end(&mut self, cluster: &mut Cluster, clients: &mut [Client]) {
+        self.cease(cluster);
         for _ in 0..500 {
             cluster.step();
             clients.iter_mut().for_each(|client| client.connect(cluster));
@@ -64,10 +69,14 @@ impl Faults {
     }
 }
 
-fn rolled(seed: u64) -> Cluster {
+/// Two to four servers of up to three lanes.
+pub(super) fn rolled_lanes(seed: u64) -> Vec<u16> {
     let mut rng = Rng::with_seed(seed);
-    let lane_counts: Vec<u16> = (0..rng.usize(2..5)).map(|_| rng.u16(1..4)).collect();
-    Cluster::new(seed, &lane_counts)
+    (0..rng.usize(2..5)).map(|_| rng.u16(1..4)).collect()
+}
+
+fn rolled(seed: u64) -> Cluster {
+    Cluster::new(seed, &rolled_lanes(seed))
 }
 
 #[test]
