@@ -127,7 +127,7 @@ impl Lane {
             self.suspend_received(turn, &received, Cause::Freeze);
             return Ok(true);
         }
-        if self.awaits_bits(request.op, &turn.arena.get(frame)[HEADER_BYTES..]) {
+        if self.awaits_peers(request.op, &turn.arena.get(frame)[HEADER_BYTES..]) {
             self.suspend_received(turn, &received, Cause::Containment);
             return Ok(true);
         }

@@ -4,6 +4,9 @@
 //! The evicted clients are remembered up to a limit, the latest ones. Of older ones only the last
 //! boot that evicted any is remembered: an unknown client that claims state from that boot or
 //! before may be one of them and is refused.
+//!
+//! An eviction is in force when every connected lane has recorded it: only then does another client
+//! get what the evicted one had locked (R11.10).
 
 use crate::Lane;
 use crate::peers::message::PeerBody;
@@ -11,13 +14,13 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange};
 use interface::{LogLevel, Turn};
-use wire::{ClientUuid, SessionId, ShardId};
+use wire::{ClientUuid, InodeNo, Op, PeerLane, SessionId, SetLock, ShardId, Wire as _};
 
 impl Lane {
     /// Evicts a client: its connections, sessions and handles end. Durable at once, or with the end
-    /// of a running recovery.
-    pub(crate) fn evict(&mut self, turn: &mut Turn<'_>, client: ClientUuid, tells: bool) {
-        if !self.evictions.add(client, tells) {
+    /// of a running recovery. Its locks and write leases end when the eviction is in force.
+    pub(crate) fn evict(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+        if !self.evictions.add(client) {
             return;
         }
         self.stats.recovery.evicted_count += 1;
@@ -32,8 +35,8 @@ impl Lane {
             self.sessions.remove(client, *session);
         }
         self.sessions.remove_tables(&sessions);
-        self.drop_handles(turn, client);
-        self.end_writing_of_client(turn, client);
+        self.drop_open_files(client);
+        self.evictions.hold(client);
         self.log(turn, LogLevel::Warning, &format!("client {client} was evicted"));
         if self.recovery.is_over() {
             self.record_evictions(turn);
@@ -43,7 +46,7 @@ impl Lane {
     /// Makes the evictions durable, here and at the peer lanes.
     pub(crate) fn record_evictions(&mut self, turn: &mut Turn<'_>) {
         for client in core::mem::take(&mut self.recovery.failed) {
-            self.evict(turn, client, true);
+            self.evict(turn, client);
         }
         if self.commit.has_failed() {
             return;
@@ -53,17 +56,107 @@ impl Lane {
                 let boot_id = self.config.boot_id;
                 let evicted = ClientChange::Evicted { client, boot_id };
                 self.record_of_lane(shard, &Change::Client(evicted));
+                self.evictions.set_recorded_in(self.commit.open_no());
             }
         }
         for client in self.evictions.take_unannounced() {
-            self.send_to_peer_lanes(turn, &PeerBody::Evicted { client });
+            for lane in self.reachable_lanes() {
+                self.evictions.on_told(lane);
+                self.send_to_lane(turn, lane, &PeerBody::Evicted { client });
+            }
         }
     }
 
-    /// An eviction announced by a peer lane.
-    pub(crate) fn on_eviction_message(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
-        self.evict(turn, client, false);
+    /// An eviction announced by a peer lane. This one announces it as well: each lane waits for all
+    /// others, whoever evicted the client.
+    pub(crate) fn on_eviction_message(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: PeerLane,
+        client: ClientUuid,
+    ) {
+        self.evictions.on_received(from);
+        self.evict(turn, client);
         self.execute_replays(turn);
+    }
+
+    /// A peer lane has recorded so many of the evictions that this one has told it.
+    pub(crate) fn on_evictions_recorded(&mut self, from: PeerLane, count: u64) {
+        self.evictions.on_recorded(from, count);
+    }
+
+    /// Once a turn: confirms the evictions that are durable, and releases what their clients held
+    /// when they are in force.
+    pub(crate) fn settle_evictions(&mut self, turn: &mut Turn<'_>) {
+        if !self.evictions.is_unsettled() {
+            return;
+        }
+        // Lanes of this server restart together: the record of the one that waits is enough.
+        let (is_recorded, me) = (self.are_evictions_recorded(), self.config.server);
+        for (lane, count) in self.evictions.take_confirmed(|lane| is_recorded || lane.server == me)
+        {
+            self.send_to_lane(turn, lane, &PeerBody::EvictionsRecorded { count });
+        }
+        if self.recovery.is_over() && self.are_evictions_known() {
+            self.containment.due |= self.evictions.take_awaited();
+            self.release_held(turn);
+            self.evictions.settle();
+        }
+    }
+
+    /// Releases the locks and write leases of evicted clients.
+    fn release_held(&mut self, turn: &mut Turn<'_>) {
+        for client in self.evictions.holding() {
+            if self.is_released(client) {
+                self.evictions.release(client);
+                self.drop_locks(turn, client);
+                self.end_writing_of_client(turn, client);
+            }
+        }
+    }
+
+    /// Whether the evictions are in force for all files that a client has locked or writes behind.
+    fn is_released(&self, client: ClientUuid) -> bool {
+        let locked = self.metas.iter().flat_map(|meta| meta.locked_by(client));
+        let mut inodes = locked.chain(self.leases.written_by(client));
+        inodes.all(|inode| self.is_fenced(inode))
+    }
+
+    /// Whether all evictions are durable here. Behind a failed log nothing is executed any more.
+    fn are_evictions_recorded(&self) -> bool {
+        // A data shard's records are in the order of its changes.
+        let pushed = !self.metas.is_empty() || (self.data.is_durable() && self.commit.is_idle());
+        let is_safe = self.commit.is_safe(self.evictions.gate());
+        self.commit.has_failed() || (!self.evictions.is_recording() && pushed && is_safe)
+    }
+
+    /// Whether all evictions are durable here and at every lane that this one is connected to.
+    fn are_evictions_known(&self) -> bool {
+        let told = !self.evictions.is_announcing() || self.commit.has_failed();
+        told && self.are_evictions_recorded() && self.evictions.are_recorded_elsewhere()
+    }
+
+    /// Whether no evicted client can change the contents of a file any more: every lane that this
+    /// one is connected to has recorded the evictions, and the one that has the contents is among
+    /// them.
+    pub(crate) fn is_fenced(&self, inode: InodeNo) -> bool {
+        let contents = self.data_shard(inode);
+        self.evictions.is_empty() || (self.are_evictions_known() && self.is_reachable(contents))
+    }
+
+    /// Whether a request must wait: it asks for a lock that an evicted client may have had.
+    pub(crate) fn awaits_fence(&mut self, op: Op, body: &[u8]) -> bool {
+        if op != Op::SetLock || self.evictions.is_empty() {
+            return false;
+        }
+        let Ok(SetLock { inode, lock: Some(_), .. }) = SetLock::decode_all(body) else {
+            return false;
+        };
+        // A lane that comes back is waited for as what it has to say.
+        if !self.are_evictions_known() {
+            self.evictions.set_awaited();
+        }
+        !self.is_fenced(inode)
     }
 
     /// At a start: records that the sessions of evicted clients are removed, and which evictions
@@ -136,7 +229,7 @@ impl Lane {
     /// are released, no recovery waits for it, and its changes stay.
     pub(crate) fn end_client(&mut self, turn: &mut Turn<'_>, ended: ClientUuid) {
         if self.recovery.waits_for(ended) {
-            self.evict(turn, ended, true);
+            self.evict(turn, ended);
             return self.execute_replays(turn);
         }
         let sessions = self.sessions.of_client(ended).to_vec();
@@ -153,6 +246,10 @@ impl Lane {
 
     pub(crate) fn drop_handles(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
         self.drop_locks(turn, client);
+        self.drop_open_files(client);
+    }
+
+    fn drop_open_files(&mut self, client: ClientUuid) {
         for index in 0..self.metas.len() {
             for inode in self.metas[index].drop_client(client) {
                 self.destroy_when_durable(inode);

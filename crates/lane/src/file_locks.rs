@@ -64,8 +64,11 @@ impl Lane {
         self.changed(turn, received, &effect, dependency);
     }
 
-    /// Releases all locks of a client.
+    /// Releases all locks of a client. Those of an evicted one wait for the others (R11.10).
     pub(crate) fn drop_locks(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
+        if self.evictions.is_holding(client) {
+            return;
+        }
         for index in 0..self.metas.len() {
             let shard = self.metas[index].id();
             let mut woken = Vec::new();
@@ -98,7 +101,9 @@ impl Lane {
         let locks = self.metas[index].file_locks();
         let in_the_way: BTreeSet<ClientUuid> = locks.blocking_clients(client, ask);
         for expired in in_the_way.intersection(self.sessions.clients().locks_expired()) {
-            locks.drop_client(*expired, woken);
+            if !self.evictions.is_holding(*expired) {
+                locks.drop_client(*expired, woken);
+            }
         }
     }
 

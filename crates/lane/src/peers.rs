@@ -182,6 +182,16 @@ impl Lane {
         }
     }
 
+    /// The other lanes that messages arrive at.
+    pub(crate) fn reachable_lanes(&self) -> Vec<PeerLane> {
+        let (server, me) = (self.config.server, self.config.lane);
+        let own = (0..self.config.lane_count()).map(LaneId).filter(|lane| *lane != me);
+        let own = own.map(|lane| PeerLane { server, lane });
+        let links = &self.peers.links;
+        let others = links.all().into_iter().filter(|lane| links.conn_to(*lane).is_some());
+        own.chain(others).collect()
+    }
+
     /// Sends a message to every other lane of all servers.
     pub(crate) fn send_to_peer_lanes(&mut self, turn: &mut Turn<'_>, body: &PeerBody<'_>) {
         self.send_to_own_lanes(turn, body);
@@ -392,7 +402,8 @@ impl Lane {
             PeerBody::Export { change: ExportDefinition(change) } => {
                 self.on_export_message(turn, from, &change);
             }
-            PeerBody::Evicted { client } => self.on_eviction_message(turn, client),
+            PeerBody::Evicted { client } => self.on_eviction_message(turn, from, client),
+            PeerBody::EvictionsRecorded { count } => self.on_evictions_recorded(from, count),
             PeerBody::FollowWaits { search, hops_left, owners } => {
                 self.on_follow_waits(turn, &search, hops_left, owners);
             }

@@ -243,7 +243,7 @@ impl Lane {
         self.log(turn, LogLevel::Info, &line);
         // Some of their changes are lost for certain.
         for client in core::mem::take(&mut self.recovery.failed) {
-            self.evict(turn, client, true);
+            self.evict(turn, client);
         }
     }
 
@@ -280,7 +280,7 @@ impl Lane {
             return;
         }
         for client in late {
-            self.evict(turn, client, true);
+            self.evict(turn, client);
         }
         self.recovery.progress(now);
         self.execute_replays(turn);

@@ -73,7 +73,7 @@ impl Lane {
                 "a replay that was never signed here was refused",
             );
             if self.has_changed(client) {
-                self.evict(turn, client, true);
+                self.evict(turn, client);
             }
             return Err(ProtocolError::Proof);
         }

@@ -275,6 +275,15 @@ impl FileLocks {
         self.counts.contains_key(&client)
     }
 
+    /// The files that a client has locked.
+    pub(crate) fn inodes_of(&self, client: ClientUuid) -> impl Iterator<Item = InodeNo> {
+        let inodes = self
+            .inodes
+            .iter()
+            .filter(move |(_, inode)| inode.held.keys().any(|(_, owner)| owner.client == client));
+        inodes.map(|(inode, _)| *inode)
+    }
+
     /// Whether other clients wait for locks of a client.
     #[must_use]
     pub fn blocks_others(&self, client: ClientUuid) -> bool {

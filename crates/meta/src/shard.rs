@@ -183,6 +183,11 @@ impl Shard {
         &mut self.file_locks
     }
 
+    /// The files that a client has locked.
+    pub fn locked_by(&self, client: ClientUuid) -> impl Iterator<Item = InodeNo> {
+        self.file_locks.inodes_of(client)
+    }
+
     /// All waits for locks on files: since when, and the clients whose locks conflict.
     pub fn file_lock_waits(&self) -> impl Iterator<Item = (u64, BTreeSet<ClientUuid>)> {
         self.file_locks.waits()

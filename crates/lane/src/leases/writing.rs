@@ -49,8 +49,8 @@ pub(super) struct Writing {
     clients: BTreeMap<ClientUuid, usize>,
     /// Clients whose leases were taken: they may still send what they have answered.
     fences: BTreeSet<(InodeNo, ClientUuid)>,
-    /// Leases that this lane has taken.
-    taken: BTreeSet<InodeNo>,
+    /// Leases that this lane has taken, and from whom.
+    taken: BTreeMap<InodeNo, ClientUuid>,
     free_bytes: u64,
     /// When the free space was asked for.
     asked_at: Option<Mono>,
@@ -62,7 +62,7 @@ impl Writing {
             files: BTreeMap::new(),
             clients: BTreeMap::new(),
             fences: BTreeSet::new(),
-            taken: BTreeSet::new(),
+            taken: BTreeMap::new(),
             free_bytes: 0,
             asked_at: None,
         }
@@ -162,12 +162,23 @@ impl Leases {
 
     /// A recalled file's holder was silent for a term. Returns the client that is fenced.
     pub(super) fn take_writing(&mut self, inode: InodeNo) -> Option<ClientUuid> {
-        let client = self.writing.end(inode);
-        self.writing.taken.insert(inode);
+        let client = self.writing.end(inode)?;
+        self.writing.taken.insert(inode, client);
         if self.writing.taken.len() > FENCE_COUNT_MAX {
             self.writing.taken.pop_first();
         }
-        client
+        Some(client)
+    }
+
+    /// The leases that were taken, each with the client that is fenced.
+    pub(crate) fn taken_writing(&self) -> Vec<(InodeNo, ClientUuid)> {
+        self.writing.taken.iter().map(|(inode, client)| (*inode, *client)).collect()
+    }
+
+    /// The files that a client writes behind.
+    pub(crate) fn written_by(&self, client: ClientUuid) -> impl Iterator<Item = InodeNo> {
+        let files = self.writing.files.iter();
+        files.filter(move |(_, writer)| writer.client == client).map(|(inode, _)| *inode)
     }
 }
 
@@ -175,7 +186,7 @@ impl Lane {
     /// Whether this lane has taken the write lease of a file, for checks of a simulation.
     #[must_use]
     pub fn has_taken_writing(&self, inode: InodeNo) -> bool {
-        self.leases.writing.taken.contains(&inode)
+        self.leases.writing.taken.contains_key(&inode)
     }
 
     /// Lets a client write the file behind that it has just created, if it asks for that.
@@ -271,11 +282,9 @@ impl Lane {
         }
     }
 
-    /// A client is evicted.
+    /// The eviction of a client is in force.
     pub(crate) fn end_writing_of_client(&mut self, turn: &mut Turn<'_>, client: ClientUuid) {
-        let files = self.leases.writing.files.iter();
-        let held = files.filter(|(_, writer)| writer.client == client);
-        let held: Vec<InodeNo> = held.map(|(inode, _)| *inode).collect();
+        let held: Vec<InodeNo> = self.leases.written_by(client).collect();
         for inode in &held {
             self.leases.writing.end(*inode);
         }

@@ -120,6 +120,8 @@ tagged! {
         16 Barrier {}
         /// A client's write lease of a file was taken: its writes behind are refused.
         17 WriterFenced { inode: InodeNo, client: ClientUuid }
+        /// So many evictions that the receiver has told over the present connection are durable.
+        18 EvictionsRecorded { count: u64 }
     }
 }
 
@@ -144,6 +146,7 @@ impl PeerBody<'_> {
             | Self::QueryContents { .. }
             | Self::DurableContents { .. }
             | Self::Evicted { .. }
+            | Self::EvictionsRecorded { .. }
             | Self::FollowWaits { .. }
             | Self::CycleFound { .. }
             | Self::Acknowledgement {}

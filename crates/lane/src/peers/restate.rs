@@ -22,7 +22,13 @@ impl Lane {
             }
         }
         for client in self.evictions.remembered() {
+            self.evictions.on_told(lane);
             self.restate(turn, lane, &PeerBody::Evicted { client });
+        }
+        for (inode, client) in self.leases.taken_writing() {
+            if self.lane_of(self.data_shard(inode)) == lane {
+                self.restate(turn, lane, &PeerBody::WriterFenced { inode, client });
+            }
         }
         let bits: Vec<_> = self.metas.iter().flat_map(meta::Shard::privileged_bits).collect();
         for (inode, bits) in bits {
@@ -56,6 +62,7 @@ impl Lane {
         self.containment.questions.retain(|(_, query)| !by_lane(query));
         self.containment.forget_queries();
         self.containment.due = true;
+        self.evictions.forget_lane(lane);
         self.forget_txns_with(turn, lane);
         if self.is_exporter(lane) {
             self.exports.restates();
@@ -111,9 +118,14 @@ impl Lane {
         lanes.into_iter().filter(|lane| self.peers.links.conn_to(*lane).is_some()).count()
     }
 
+    /// Whether a request must wait for what other lanes have to say.
+    pub(crate) fn awaits_peers(&mut self, op: Op, body: &[u8]) -> bool {
+        self.awaits_bits(op, body) || self.awaits_fence(op, body)
+    }
+
     /// Whether a change of contents must wait: the lane of the file's metadata shard has not said
     /// which files have privileged bits that a write would have to clear.
-    pub(crate) fn awaits_bits(&self, op: Op, body: &[u8]) -> bool {
+    fn awaits_bits(&self, op: Op, body: &[u8]) -> bool {
         let row = op.row();
         if self.peers.links.is_alone() || row.executor != Executor::Data || !row.changes_store() {
             return false;

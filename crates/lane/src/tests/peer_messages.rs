@@ -70,12 +70,14 @@ fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     with("PrivilegedBits", PeerBody::PrivilegedBits { inode: FILE, bits });
     with("Export", PeerBody::Export { change: ExportDefinition(export) });
     with("Evicted", PeerBody::Evicted { client: CLIENT });
+    with("EvictionsRecorded", PeerBody::EvictionsRecorded { count: 2 });
     let owners = List::new(1, &owners);
     with("FollowWaits", PeerBody::FollowWaits { search, hops_left: 2, owners });
     with("CycleFound", PeerBody::CycleFound { search });
     with("Acknowledgement", PeerBody::Acknowledgement {});
     with("Restated", PeerBody::Restated {});
     with("Barrier", PeerBody::Barrier {});
+    with("WriterFenced", PeerBody::WriterFenced { inode: FILE, client: CLIENT });
     each_of_txn(with);
     each_of_containment(with);
 }

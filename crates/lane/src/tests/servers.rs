@@ -3,6 +3,7 @@
 mod cluster;
 mod connections;
 mod contents;
+mod fences;
 mod file_client;
 mod random;
 mod restated;

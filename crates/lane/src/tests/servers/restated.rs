@@ -6,14 +6,14 @@ use super::{Act, done, joined, server_of};
 use crate::tests::peer::{HelloFields, Peer, ROOT, ReceivedReply, send_handshake};
 use wire::*;
 
-fn steps(cluster: &mut Cluster, count: usize) {
+pub(super) fn steps(cluster: &mut Cluster, count: usize) {
     for _ in 0..count {
         cluster.step();
     }
 }
 
 /// A request, and its answer if it comes.
-fn ask(
+pub(super) fn ask(
     cluster: &mut Cluster,
     (index, peer): (usize, &mut Peer),
     (op, shard, slot): (Op, ShardId, u16),
@@ -24,7 +24,10 @@ fn ask(
     answer(cluster, (index, peer))
 }
 
-fn answer(cluster: &mut Cluster, (index, peer): (usize, &Peer)) -> Option<ReceivedReply> {
+pub(super) fn answer(
+    cluster: &mut Cluster,
+    (index, peer): (usize, &Peer),
+) -> Option<ReceivedReply> {
     for _ in 0..600 {
         cluster.step();
         if let Some(reply) = peer.replies(&mut cluster.servers[index]).pop() {
