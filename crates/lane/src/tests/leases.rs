@@ -24,7 +24,7 @@ use wire::{
 
 /// A key in the words of the tests.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Key {
+pub(super) enum Key {
     Attributes(InodeNo),
     Name(InodeNo, String),
     Contents(InodeNo),
@@ -62,15 +62,15 @@ struct Recalled {
 
 /// A reply with what it grants.
 #[derive(Clone, Debug)]
-struct Granted {
-    head: Reply,
+pub(super) struct Granted {
+    pub(super) head: Reply,
     message: Vec<u8>,
     lease: Option<LeaseGrant>,
     further: Vec<Attr>,
 }
 
 impl Granted {
-    fn granted(&self) -> u8 {
+    pub(super) fn granted(&self) -> u8 {
         self.lease.map_or(0, |lease| lease.granted)
     }
 
@@ -81,13 +81,13 @@ impl Granted {
 }
 
 /// A client lane that asks for leases.
-struct Holder {
+pub(super) struct Holder {
     fields: HelloFields,
     peer: Peer,
     /// When each request was sent.
     sent_at: BTreeMap<u64, Mono>,
     recalls: Vec<Recalled>,
-    replies: Vec<Granted>,
+    pub(super) replies: Vec<Granted>,
     lease_no_max: LeaseNo,
     lease_no_last: LeaseNo,
     handle_count: u64,
@@ -95,7 +95,7 @@ struct Holder {
 
 impl Holder {
     /// Connects to lane 0, unless the fields name another, without opening anything.
-    fn unknown(server: &mut TestServer, fields: HelloFields) -> Self {
+    pub(super) fn unknown(server: &mut TestServer, fields: HelloFields) -> Self {
         let peer = Peer::new(server, &fields);
         Self {
             fields,
@@ -121,7 +121,7 @@ impl Holder {
         self.send_to(server, (op, InodeNo::ROOT.shard(), slot), request_flag::LEASES, body);
     }
 
-    fn send_to<'a>(
+    pub(super) fn send_to<'a>(
         &mut self,
         server: &mut TestServer,
         (op, shard, slot): (Op, ShardId, u16),
@@ -134,7 +134,7 @@ impl Holder {
     }
 
     /// Takes what has arrived.
-    fn collect(&mut self, server: &mut TestServer) {
+    pub(super) fn collect(&mut self, server: &mut TestServer) {
         for received in server.take(self.peer.conn) {
             let (head, body) = Header::decode(&received.frame).unwrap();
             match head {
@@ -173,26 +173,26 @@ impl Holder {
         self.reply(server)
     }
 
-    fn reply(&mut self, server: &mut TestServer) -> Granted {
+    pub(super) fn reply(&mut self, server: &mut TestServer) -> Granted {
         self.collect(server);
         assert_eq!(self.replies.len(), 1, "one reply");
         self.replies.remove(0)
     }
 
-    fn has_reply(&mut self, server: &mut TestServer) -> bool {
+    pub(super) fn has_reply(&mut self, server: &mut TestServer) -> bool {
         server.run();
         self.collect(server);
         !self.replies.is_empty()
     }
 
     /// The keys of all recalls that are not acknowledged.
-    fn recalled(&mut self, server: &mut TestServer) -> BTreeSet<Key> {
+    pub(super) fn recalled(&mut self, server: &mut TestServer) -> BTreeSet<Key> {
         self.collect(server);
         self.recalls.iter().flat_map(|recall| recall.keys.iter().cloned()).collect()
     }
 
     /// Acknowledges all recalls, with one frame.
-    fn ack(&mut self, server: &mut TestServer) {
+    pub(super) fn ack(&mut self, server: &mut TestServer) {
         self.collect(server);
         let nos: Vec<RecallNo> = self.recalls.drain(..).map(|recall| recall.recall_no).collect();
         self.send_ack(server, &nos, LeaseNo(0));

@@ -5,6 +5,7 @@ mod connections;
 mod contents;
 mod fences;
 mod file_client;
+mod leases;
 mod random;
 mod restated;
 
