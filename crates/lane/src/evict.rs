@@ -38,7 +38,7 @@ impl Lane {
         self.drop_open_files(client);
         self.evictions.hold(client);
         self.log(turn, LogLevel::Warning, &format!("client {client} was evicted"));
-        if self.recovery.is_over() {
+        if self.recovery.records_evictions() {
             self.record_evictions(turn);
         }
     }

@@ -114,6 +114,11 @@ impl Recovery {
         self.phase == Phase::Over
     }
 
+    /// Whether evictions are recorded at once: those of the recovery itself have been.
+    pub(crate) const fn records_evictions(&self) -> bool {
+        matches!(self.phase, Phase::Evicting | Phase::Over)
+    }
+
     /// Whether the replayed changes must become durable next.
     pub(crate) fn is_flushing(&self) -> bool {
         self.phase == Phase::Flushing
