@@ -3,6 +3,7 @@
 mod cluster;
 mod connections;
 mod contents;
+mod fenced_locks;
 mod fences;
 mod file_client;
 mod leases;

@@ -32,7 +32,7 @@ struct Scene {
     evicted: Vec<Peer>,
 }
 
-fn lock(inode: InodeNo, wait_id: u64) -> SetLock {
+pub(super) fn lock(inode: InodeNo, wait_id: u64) -> SetLock {
     let (kind, owner, lock) = (LockKind::Posix, 5, Some(LockType::Write));
     SetLock { inode, kind, owner, lock, range: ByteRange::ALL, pid: 5, wait_id, place: 0 }
 }

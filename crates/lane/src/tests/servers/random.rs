@@ -48,6 +48,11 @@ impl Faults {
         }
     }
 
+    /// Whether time passes beside what happens.
+    pub(super) fn passes(&mut self) -> bool {
+        self.rng.usize(..4) == 0
+    }
+
     /// All servers come back, and all connections.
     pub(super) fn cease(&mut self, cluster: &mut Cluster) {
         self.one_in = 0;
