@@ -230,8 +230,18 @@ impl Simulation {
     }
 
     /// An inode that an answered call has made, and that has a name in the end, was there all the
-    /// time in between. Numbers are never used again.
+    /// time in between, unless a removal of it was lost with a server. Numbers are never used again.
     fn judge_missed(&self, tree: &Tree) -> Verdict {
+        let removes = |call: &&CallRecord| {
+            matches!(
+                call.spec,
+                CallSpec::Rmdir { .. } | CallSpec::Unlink { .. } | CallSpec::Rename { .. }
+            )
+        };
+        let mut removals = self.calls.iter().filter(removes);
+        if removals.any(|call| call.may_have_happened() && !self.is_certain(call)) {
+            return Ok(());
+        }
         let mut made: BTreeMap<InodeNo, u64> = BTreeMap::new();
         for call in self.calls.iter().filter(|call| self.is_certain(call)) {
             let makes = matches!(call.spec, CallSpec::Mkdir { .. } | CallSpec::Symlink { .. });
