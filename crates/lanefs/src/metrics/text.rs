@@ -104,6 +104,8 @@ fn help(row: &MetricRow) -> &'static str {
         "context_switches" => "Context switches of the process",
         "peer_messages" => "Messages between the lanes",
         "recalled" => "Leases recalled from this client, by kind",
+        "behind_writes" => "Writes that were answered before the server executed them, by outcome",
+        "behind_written_bytes" => "Their bytes, by outcome",
         "recovery_clients" => "Clients of the recovery of this start, by what became of them",
         "replays" => "Replays of the recovery of this start, by outcome",
         _ => row.help,
