@@ -17,7 +17,7 @@ use interface::Mono;
 use wire::Status;
 use wire::traces::{CallTrace, CallTraces, Kept, NAME_BYTES_SHOWN, Step, StepCause};
 
-/// A request that takes as long is kept: as long as that of a server, if nothing else is chosen there.
+/// A request that takes as long is kept, if nothing else is chosen.
 const SLOW_US: u64 = 20_000;
 /// Kept: the latest slow ones, and as many samples.
 const KEPT_COUNT_MAX: usize = 256;
@@ -25,19 +25,33 @@ const KEPT_COUNT_MAX: usize = 256;
 const WAITING_COUNT_MAX: usize = 256;
 
 /// The requests that are kept, and when each arrived.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Traces {
     slow: VecDeque<(Mono, CallTrace)>,
     samples: VecDeque<(Mono, CallTrace)>,
+    slow_us: u64,
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        Self { slow: VecDeque::new(), samples: VecDeque::new(), slow_us: SLOW_US }
+    }
 }
 
 impl MountLane {
+    /// The same lane, which keeps requests that take as long.
+    #[must_use]
+    pub const fn with_slow_us(mut self, slow_us: u64) -> Self {
+        self.traces.slow_us = slow_us;
+        self
+    }
+
     /// A request ends: keeps its trace if it was slow or is a sample.
     pub(crate) fn trace_end(&mut self, now: Mono, pending_id: usize, status: Status) {
         let is_sample = self.client.take_sampled(call_id(pending_id));
         let Some(pending) = self.pendings.get(pending_id) else { return };
         let since = pending.since;
-        let is_slow = now.since_ns(since) / 1000 >= SLOW_US;
+        let is_slow = now.since_ns(since) / 1000 >= self.traces.slow_us;
         if !is_slow && !is_sample {
             return;
         }
@@ -63,7 +77,7 @@ impl MountLane {
             let trace = self.traced(now, pending_id, pending);
             Some(CallTrace { kept: Kept::Waiting, age_us: trace.total_us, ..trace })
         });
-        let Traces { slow, samples } = &self.traces;
+        let Traces { slow, samples, slow_us: _ } = &self.traces;
         let kept = slow.iter().rev().chain(samples.iter().rev());
         let kept = kept.map(|(since, trace)| CallTrace {
             age_us: now.since_ns(*since) / 1000,

@@ -30,6 +30,7 @@ mod root_dir;
 mod running;
 mod seal;
 mod secret;
+mod slow;
 mod spin;
 mod stats;
 mod top;
@@ -75,6 +76,7 @@ pub(crate) use root_dir::RootDirArg;
 pub(crate) use running::{Down, Status};
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
+pub(crate) use slow::SlowArg;
 pub(crate) use spin::{SPIN_MAX, Spin, spin_us};
 pub(crate) use stats::Stats;
 pub(crate) use top::Top;
@@ -354,9 +356,8 @@ pub(crate) struct Serving {
     pub(crate) promises: Promises,
     #[command(flatten)]
     pub(crate) lease_grants: LeaseGrants,
-    /// Remember requests that take this long or longer, for `lanefs why`
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = time)]
-    pub(crate) slow: Duration,
+    #[command(flatten)]
+    pub(crate) slow: SlowArg,
     #[command(flatten)]
     pub(crate) space: Space,
     #[command(flatten)]
@@ -391,7 +392,7 @@ impl Serving {
         texts.push(format!("--recovery-soft={}", time_text(*recovery_soft)));
         texts.push(format!("--recovery-hard={}", time_text(*recovery_hard)));
         texts.extend(lease_grants.texts());
-        texts.push(format!("--slow={}", time_text(*slow)));
+        texts.push(format!("--slow={}", time_text(slow.slow)));
         texts.push(format!("--log-max={}", size_text(*log_bytes_max)));
         texts.push(format!("--collect={}", time_text(*collect)));
         texts.push(format!("--segment={}", size_text(*segment_bytes)));
@@ -513,7 +514,7 @@ pub(crate) struct Mount {
     /// (ro, noexec, nosymfollow, noatime, suid, dev, ... and their opposites), remount for other flags of what is
     /// mounted already, allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE,
     /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW,
-    /// write_behind=HOW, job=NAME
+    /// write_behind=HOW, job=NAME, slow=TIME
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Which export to mount [default: the one that is called default; unless `lanefs export` made it
@@ -546,6 +547,8 @@ pub(crate) struct Mount {
     pub(crate) write_behind: WriteBehindArg,
     #[command(flatten)]
     pub(crate) job: JobArg,
+    #[command(flatten)]
+    pub(crate) slow: SlowArg,
     #[command(flatten)]
     pub(crate) log: LogArg,
     /// Read options from this file, under the same names; the command line wins [default:

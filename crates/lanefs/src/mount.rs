@@ -326,7 +326,8 @@ fn start(
             rules: wire::Rules::default(),
         };
         let Plan { server, driver, sealing, .. } = *plan;
-        let Options { spin_us, pin, .. } = plan.options;
+        let Options { spin_us, pin, slow, .. } = plan.options;
+        let slow_us = u64::try_from(slow.as_micros()).unwrap_or(u64::MAX);
         let client_seals = plan.certificates.as_ref().map(Certificates::seals);
         let core = (pin == Pin::On).then_some(*core);
         let (secret_file, cache) = (plan.secret_file.clone(), cache.clone());
@@ -347,6 +348,7 @@ fn start(
             let fuse_config =
                 fuse::Config { over_io_uring, lock_wait_count_max, leases, forgets_names };
             let lane = fuse::MountLane::new(fuse_config, Client::new(config));
+            let lane = lane.with_slow_us(slow_us);
             let lane = match cache {
                 Some(cache) => lane.with_cache(cache),
                 None => lane,

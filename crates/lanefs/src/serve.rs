@@ -423,7 +423,7 @@ fn limits(serving: &args::Serving) -> lane::Limits {
         recovery_soft_ms: ms(promises.recovery_soft),
         recovery_hard_ms: ms(promises.recovery_hard),
         lease_term_ms: ms(serving.lease_grants.term()),
-        slow_ms: ms(serving.slow),
+        slow_ms: ms(serving.slow.slow),
         ..lane::Limits::default()
     }
 }

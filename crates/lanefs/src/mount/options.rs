@@ -18,7 +18,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Options with a value.
-const SETTINGS: [&str; 14] = [
+const SETTINGS: [&str; 15] = [
     "export",
     "secret_file",
     "cert",
@@ -33,12 +33,13 @@ const SETTINGS: [&str; 14] = [
     "leases",
     "write_behind",
     "job",
+    "slow",
 ];
 
 /// The supported options of `-o`, for the error message about others.
 const KNOWN: &str = "those of mount(8) that every file system has, remount, allow_other, seal, plain, export=NAME, \
     secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW, \
-    write_behind=HOW, job=NAME";
+    write_behind=HOW, job=NAME, slow=TIME";
 
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,6 +72,8 @@ pub(crate) struct Options {
     pub(crate) write_behind: WriteBehind,
     /// What the mount is used for.
     pub(crate) job: String,
+    /// Requests that take as long are remembered.
+    pub(crate) slow: Duration,
     /// Whether connections are under TLS.
     pub(crate) seal: SealArg,
     /// What is shown instead of a secret.
@@ -104,6 +107,7 @@ impl Options {
             leases: args.leases.leases,
             write_behind: args.write_behind.write_behind,
             job: args.job.job.clone(),
+            slow: args.slow.slow,
             seal: args.seal,
             certificates: args.certificates.clone(),
             log: None,
@@ -156,6 +160,7 @@ impl Options {
             Some(("leases", how)) => self.leases = one_of(option, how)?,
             Some(("write_behind", how)) => self.write_behind = one_of(option, how)?,
             Some(("job", name)) => self.job = args::job(name).map_err(Exit::usage)?,
+            Some(("slow", time)) => self.slow = slow(option, time)?,
             Some(("spin", time)) => self.spin_us = spin_us(spin(option, time)?),
             Some(_) | None => return Ok(self.remount && is_of_fuse(option)),
         }
@@ -248,6 +253,11 @@ fn spin(option: &str, time: &str) -> Result<Duration> {
     Ok(read.map_err(|why| Exit::usage(format!("the mount option \"{option}\": {why}")))?)
 }
 
+fn slow(option: &str, time: &str) -> Result<Duration> {
+    let read = units::time(time);
+    Ok(read.map_err(|why| Exit::usage(format!("the mount option \"{option}\": {why}")))?)
+}
+
 /// A choice, in the words of the flag of that name.
 fn one_of<T: ValueEnum>(option: &str, word: &str) -> Result<T> {
     T::from_str(word, false).map_err(|_| {
@@ -325,10 +335,14 @@ mod tests {
             "export=other",
             "spin=2ms",
             "spin=50",
+            "slow=5",
         ] {
             assert!(options(&["-o", bad]).is_err(), "{bad}");
         }
         assert!(options(&["--export", "other"]).is_err());
+        let slow = |arguments: &[&str]| options(arguments).unwrap().slow;
+        assert_eq!(slow(&[]), Duration::from_millis(20));
+        assert_eq!(slow(&["--slow", "3ms", "-o", "slow=1s"]), Duration::from_secs(1));
     }
 
     #[test]

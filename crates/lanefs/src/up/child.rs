@@ -128,6 +128,7 @@ pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: Client
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }
+    command.arg("--slow").arg(time_text(plan.serving.slow.slow));
     if plan.serving.lease_grants.leases == Granting::Off {
         command.args(["--leases", "off"]);
     }
