@@ -26,6 +26,7 @@ mod mount;
 mod new_files;
 pub mod null;
 mod number;
+mod observed;
 mod pace;
 mod plan;
 mod race;
@@ -94,11 +95,13 @@ pub enum Bench {
     SharedFile,
     /// Under TLS, and not.
     Seal,
+    /// With counters and traces, and without.
+    Observed,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -117,6 +120,7 @@ impl Bench {
         Self::Brw,
         Self::SharedFile,
         Self::Seal,
+        Self::Observed,
     ];
 
     /// Its name on the command line.
@@ -141,6 +145,7 @@ impl Bench {
             Self::Brw => brw::NAME,
             Self::SharedFile => shared_file::NAME,
             Self::Seal => sealed::NAME,
+            Self::Observed => observed::NAME,
         }
     }
 
@@ -170,6 +175,9 @@ impl Bench {
                 "shared-file: one file that all clients read, beside a file for each, with every I/O engine"
             }
             Self::Seal => "seal: requests and streams under TLS, beside the same in plain text",
+            Self::Observed => {
+                "observed: requests that are counted and traced, beside some that are not"
+            }
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
             Self::Mount => {
                 "mount: operations through a mount, beside a null one with as many exchanges"
@@ -190,7 +198,8 @@ impl Bench {
             | Self::Drivers
             | Self::Affinity
             | Self::SharedFile
-            | Self::Seal => true,
+            | Self::Seal
+            | Self::Observed => true,
             Self::Getattr
             | Self::Create
             | Self::Stream
@@ -244,6 +253,7 @@ impl Bench {
             Self::Brw => brw::run(&home),
             Self::SharedFile => shared_file::run(&home),
             Self::Seal => sealed::run(&home),
+            Self::Observed => observed::run(&home),
         }?;
         Ok((machine, rows))
     }

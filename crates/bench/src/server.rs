@@ -93,6 +93,14 @@ impl Home {
         Ok(server)
     }
 
+    /// A new server that neither counts nor traces requests.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn unobserved(&self, name: &str) -> Result<Server> {
+        self.start_lanefs(name, self.options.driver, &["--unobserved".to_owned()])
+    }
+
     /// A new server with this `--affinity`.
     ///
     /// # Errors When it does not come up.

@@ -122,6 +122,8 @@ pub struct Limits {
     pub log_space_bytes_last: u64,
     /// Requests that take this long or longer are remembered, in milliseconds.
     pub slow_ms: u64,
+    /// Requests are counted and traced. Measurements alone switch it off.
+    pub observes: bool,
     /// How long a lease lasts, in milliseconds; 0: none are granted.
     pub lease_term_ms: u64,
     /// Leases of all clients.
@@ -169,6 +171,7 @@ impl Default for Limits {
             log_space_bytes_min: 1 << 20,
             log_space_bytes_last: 1 << 18,
             slow_ms: 20,
+            observes: true,
             lease_term_ms: 10_000,
             lease_count_max: 1_000_000,
             spread_depth: 2,

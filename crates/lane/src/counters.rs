@@ -93,6 +93,9 @@ impl Lane {
         (status, out_bytes): (Status, u64),
     ) {
         self.stats.request_count += 1;
+        if !self.config.limits.observes {
+            return;
+        }
         let class = StatusClass::of(status);
         let times = (&header.times, now);
         let time_us = self.request_counts.count(header.op, class, out_bytes, times);

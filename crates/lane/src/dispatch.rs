@@ -81,7 +81,7 @@ impl Lane {
         self.leases.renew(served.session(), turn.now.mono);
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         let open = served.take(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
-        if earlier.is_none() {
+        if self.config.limits.observes && earlier.is_none() {
             let in_bytes = bytes_of(frame, bulk_bytes);
             served.tally.in_bytes += in_bytes;
             self.request_counts.count_arrival(request.op, in_bytes);

@@ -158,7 +158,7 @@ impl Lane {
             request_counts: RequestCounts::default(),
             accounts: Accounts::default(),
             lane_time: LaneTime::default(),
-            traces: Traces::new(config.limits.slow_ms),
+            traces: Traces::new(config.limits.slow_ms, !config.limits.observes),
             limit_log: LimitLog::default(),
             wake_at: None,
             stage: Stage::Serving,

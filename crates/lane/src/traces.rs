@@ -125,10 +125,12 @@ pub(crate) struct Traces {
     turn_count: u32,
     slow_us: u64,
     swept_at: Mono,
+    /// No request is traced.
+    is_off: bool,
 }
 
 impl Traces {
-    pub(crate) const fn new(slow_ms: u64) -> Self {
+    pub(crate) const fn new(slow_ms: u64, is_off: bool) -> Self {
         Self {
             open: Vec::new(),
             free: Vec::new(),
@@ -140,11 +142,15 @@ impl Traces {
             turn_count: 0,
             slow_us: slow_ms.saturating_mul(1000),
             swept_at: Mono(0),
+            is_off,
         }
     }
 
     /// A request is going to be executed. Returns its times, with the number of its trace.
     pub(crate) fn begin(&mut self, request: &Request, earlier: Option<Times>, now: Mono) -> Times {
+        if self.is_off {
+            return Times::of(earlier, now);
+        }
         if self.turn_at != now {
             (self.turn_at, self.turn_count) = (now, 0);
         }

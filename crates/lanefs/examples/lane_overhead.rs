@@ -1,6 +1,6 @@
 //! What a lane costs over the bare operation: a getattr through a whole server lane, events in and
-//! actions out, against the same work as plain calls. No network, no runtime, one thread. Run by
-//! `cargo xtask bench lane-overhead`.
+//! actions out, against the same work as plain calls; and what counting and tracing it costs. No
+//! network, no runtime, one thread. Run by `cargo xtask bench lane-overhead`.
 //!
 //! ```text
 //! direct:  decode the frame ─▶ meta::Shard::execute ─▶ encode the reply
@@ -39,17 +39,20 @@ struct Harness {
 }
 
 fn main() {
-    let mut harness = Harness::new();
+    let [mut observed, mut unobserved] = [true, false].map(Harness::new);
     let mut shard = Shard::new(ShardId::meta(0), MADE);
     shard.start_term(Term(1));
     shard.end_grace();
     println!("getattr, ns a request: median (least ..= most) of {REPETITION_COUNT} repetitions");
     for per_turn in [1, 16] {
         let mut direct = Vec::new();
-        let mut through = Vec::new();
+        let (mut through, mut without, mut costs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..REPETITION_COUNT {
-            direct.push(direct_ns(&mut shard, harness.session, harness.boot_id));
-            through.push(harness.through_ns(per_turn));
+            direct.push(direct_ns(&mut shard, observed.session, observed.boot_id));
+            let [on, off] = [&mut observed, &mut unobserved].map(|it| it.through_ns(per_turn));
+            through.push(on);
+            without.push(off);
+            costs.push(on - off);
         }
         let (direct_ns, through_ns) = (median(&mut direct), median(&mut through));
         let overhead_ns = through_ns - direct_ns;
@@ -60,6 +63,10 @@ fn main() {
             "  the lane's overhead: {overhead_ns:.0} ns, {:.0} % of it",
             100.0 * overhead_ns / through_ns
         );
+        median(&mut without);
+        let cost_ns = median(&mut costs);
+        println!("  without counters and traces      {}", text(&without));
+        println!("  counters and traces, pair by pair {}: {cost_ns:.1} ns", text(&costs));
     }
 }
 
@@ -143,7 +150,7 @@ fn direct_ns(shard: &mut Shard, session: SessionId, boot_id: u64) -> f64 {
 }
 
 impl Harness {
-    fn new() -> Self {
+    fn new(observes: bool) -> Self {
         let secret = Secret::new([3; 32]);
         let config = Config {
             lane: LaneId(0),
@@ -154,7 +161,7 @@ impl Harness {
             boot_id: 1,
             exports: vec![Export { name: String::new(), root_trusted: true }],
             seed: [5; 32],
-            limits: Limits::default(),
+            limits: Limits { observes, ..Limits::default() },
             fs_key: lane::FsKey::new([4; 32]),
             promised: lane::Limits::default().promised(),
             rules: wire::Rules::default(),

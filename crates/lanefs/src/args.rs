@@ -491,6 +491,9 @@ pub(crate) struct Serve {
     #[arg(long = "fault", hide = true, value_name = "NAME:COUNT")]
     #[arg(value_parser = crate::faults::Planned::parse)]
     pub(crate) faults: Vec<crate::faults::Planned>,
+    /// Count and trace no requests, to measure what that costs.
+    #[arg(long, hide = true)]
+    pub(crate) unobserved: bool,
     /// Serve only the store of this file system, and make none.
     #[arg(long, hide = true, value_name = "HEX")]
     pub(crate) only: Option<String>,

@@ -302,7 +302,7 @@ fn start(
     let logs = store.new_logs(&row_store, lane_count, reserve_bytes)?;
     let mut row_threads = RowThreads::new(row_store.clone(), Pace { lengths, collect }, lane_count);
     // Clients rely on earlier promises until a recovery is completed.
-    let promises = limits(&args.serving).promised();
+    let promises = limits(args).promised();
     let promised = row_store.promised_before()?.map_or(promises, |before| before.and(promises));
     row_store.set_promised(promised)?;
     let recovered = when_recovered(lane_count, row_store, promises)?;
@@ -336,7 +336,7 @@ fn start(
             boot_id: store.boot_id(),
             exports: exports.clone(),
             seed: library::random()?,
-            limits: limits(&args.serving),
+            limits: limits(args),
             fs_key: lane::FsKey::new(*store.fs_key()),
             promised,
             rules: wire::Rules::default(),
@@ -413,7 +413,8 @@ fn when_recovered(
 /// what brings their changes back.
 const LOG_MS: u64 = 20;
 
-fn limits(serving: &args::Serving) -> lane::Limits {
+fn limits(args: &args::Serve) -> lane::Limits {
+    let serving = &args.serving;
     let promises = &serving.promises;
     lane::Limits {
         spread_depth: serving.spread_depth,
@@ -424,6 +425,7 @@ fn limits(serving: &args::Serving) -> lane::Limits {
         recovery_hard_ms: ms(promises.recovery_hard),
         lease_term_ms: ms(serving.lease_grants.term()),
         slow_ms: ms(serving.slow.slow),
+        observes: !args.unobserved,
         ..lane::Limits::default()
     }
 }

@@ -243,3 +243,16 @@ fn a_flush_has_a_time() {
     assert_eq!(row.number(Metric::LogFailed), Some(0));
     assert_eq!(row.number(Metric::UpTime), Some(119));
 }
+
+#[test]
+fn a_lane_that_does_not_observe_counts_and_traces_nothing() {
+    let mut server = TestServer::new(67);
+    server.limits.observes = false;
+    server.start(1);
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
+    peer.create(&mut server, "f");
+    let found = snapshot(&mut server, &mut admin);
+    assert_eq!(found.rows(By::Op), []);
+    assert_eq!(sum(&found, By::Client, Metric::Requests), 0);
+    assert_eq!(server.lane(0).traces.open_count(), 0);
+}

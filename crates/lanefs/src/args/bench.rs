@@ -136,6 +136,8 @@ pub(crate) enum Name {
     SharedFile,
     /// Getattrs and streams under TLS, compared with plain text and with the cipher alone
     Seal,
+    /// Getattrs at a server that counts and traces them, compared with one that does not
+    Observed,
     /// The experiments of the original design questions, as a report with plots in the folder --out
     Seeds,
     /// All of them but seeds

@@ -91,6 +91,18 @@ fn bench_of_echo_and_getattr_has_rows_of_its_limit() {
 }
 
 #[test]
+fn bench_of_observed_requests_has_rows_of_unobserved_ones() {
+    let Some(fixture) = Fixture::new("bench_observed") else { return };
+    let found = rows(&fixture, &["observed", "--clients", "1,8"]);
+    for clients in [1, 8] {
+        let row = of(&found, "getattr observed", clients);
+        assert_sane(row);
+        assert_eq!(row["limit"], "getattr unobserved", "{row}");
+        assert_sane(of(&found, "getattr unobserved", clients));
+    }
+}
+
+#[test]
 fn bench_of_drivers_has_both_beside_each_other() {
     let Some(fixture) = Fixture::new("bench_drivers") else { return };
     if let Err(error) = DriverChoice::Only(DriverKind::IoUring).find() {
