@@ -4,6 +4,7 @@
 //! A server knows no paths. They are made of names that a mount of the asker has seen, so that nobody sees
 //! more than his own mount shows.
 
+use super::interval::Hot;
 use crate::paths::Paths;
 use crate::processes::Processes;
 use crate::running::{self, Entry, Kind};
@@ -21,18 +22,6 @@ use wire::Question;
 const ROW_COUNT_MAX: usize = 50;
 /// Parts of a path from its end.
 const UNKNOWN: &str = "(others)";
-
-/// A directory or file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Hot {
-    pub(super) path: String,
-    pub(super) requests: u64,
-    pub(super) time_us: u64,
-    /// The operation with most requests.
-    pub(super) most: String,
-    /// Who has most requests: a process or a client.
-    pub(super) who: String,
-}
 
 /// Requests of one directory or file.
 #[derive(Default)]

@@ -1,6 +1,5 @@
 //! What happened between two snapshots of a server's counters.
 
-use super::hot::Hot;
 use library::Snapshot;
 use library::counters::{By, Label, Metric, OTHERS, Row, StatusClass};
 use std::time::Duration;
@@ -18,6 +17,18 @@ pub(crate) struct Interval {
     pub(super) is_mount: bool,
     /// Hot directories and files, where they were asked for.
     pub(super) hot: Vec<Hot>,
+}
+
+/// A directory or file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Hot {
+    pub(super) path: String,
+    pub(super) requests: u64,
+    pub(super) time_us: u64,
+    /// The operation with most requests.
+    pub(super) most: String,
+    /// Who has most requests: a process or a client.
+    pub(super) who: String,
 }
 
 /// Requests wait for one of these, or replies.

@@ -86,14 +86,16 @@ impl Interval {
     pub(super) fn hot_table(&self) -> Table {
         let columns = vec!["path", "share %", "requests/s", "mean time", "most", "who"];
         let all: u64 = self.hot.iter().map(|hot| hot.requests).sum();
-        let line = |hot: &super::hot::Hot| {
+        let line = |hot: &super::interval::Hot| {
             let share = float(hot.requests * 100) / float(all.max(1));
-            // Of samples the rate is not known.
-            let rate = self.is_mount.then(|| self.per_s(hot.requests));
+            // Of samples it is estimated: their share of all requests.
+            let sampled = self.rate(&self.all(), Metric::Requests).map(|all| all * share / 100.0);
+            let rate = if self.is_mount { Some(self.per_s(hot.requests)) } else { sampled };
+            let mark = if self.is_mount { "" } else { "~" };
             vec![
                 name(&hot.path),
                 cell(Some(share), |percent| format!("{percent:.0}")),
-                cell(rate, super::text::number),
+                cell(rate, |rate| format!("{mark}{}", super::text::number(rate))),
                 time(hot.time_us.checked_div(hot.requests)),
                 name(&hot.most),
                 name(&hot.who),

@@ -1,8 +1,8 @@
 //! Asks a server or a mount for its counters at each interval, on a thread of its own, and connects again when the
 //! server is lost.
 
-use super::hot::{self, Hot};
-use super::interval::Interval;
+use super::hot;
+use super::interval::{Hot, Interval};
 use super::update::Update;
 use crate::running::Entry;
 use crate::{args, export, stats};

@@ -384,6 +384,7 @@ impl Interval {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::top::interval::Hot;
     use library::Snapshot;
     use library::counters::{Histogram, Value};
     use std::time::Duration;
@@ -403,6 +404,25 @@ mod tests {
 
     fn texts(row: &[Cell]) -> Vec<&str> {
         row.iter().map(|cell| cell.text.as_str()).collect()
+    }
+
+    #[test]
+    fn what_is_hot_at_a_server_has_rates_by_its_share_of_the_samples() {
+        let hot = |path: &str, requests| Hot {
+            path: path.to_owned(),
+            requests,
+            time_us: 10 * requests,
+            most: "read".to_owned(),
+            who: "web1".to_owned(),
+        };
+        let lane = row(&[(Label::Lane, "0")], &[(Metric::Requests, 3000)]);
+        let found =
+            Interval { hot: vec![hot("/a", 3), hot("/b", 1)], ..interval(By::Lane, vec![lane]) };
+        let table = found.table(Panel::Hot);
+        assert_eq!(texts(&table.rows[0])[..4], ["/a", "75", "~1,125", "10 us"]);
+        assert_eq!(texts(&table.rows[1])[..3], ["/b", "25", "~375"]);
+        let of_mount = Interval { is_mount: true, ..found };
+        assert_eq!(texts(&of_mount.table(Panel::Hot).rows[0])[2], "1.5");
     }
 
     #[test]
