@@ -406,7 +406,7 @@ impl Lane {
         received: &ReceivedRequest<'_>,
         status: Status,
     ) {
-        if self.is_retried(status) {
+        if self.is_retried_later(turn.now.mono, (received.request.op, status)) {
             // The slot is unchanged, so the client can resend.
             let response = Response::plain(Status::RetryLater, &[]);
             return self.send(turn, received.conn, &received.header(), &response);

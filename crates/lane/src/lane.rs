@@ -14,6 +14,7 @@ use crate::freeze::Freezing;
 use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::limits::{Limit, LimitLog};
+use crate::log_space::Refusals;
 use crate::merge::Queues;
 use crate::non_resident::NonResident;
 use crate::nonces::NonceSource;
@@ -83,6 +84,7 @@ pub struct Lane {
     pub(crate) traces: Traces,
     /// The limits that were reached.
     pub(crate) limit_log: LimitLog,
+    pub(crate) refusals: Refusals,
     /// The timer that the runtime was asked for.
     wake_at: Option<Mono>,
     stage: Stage,
@@ -160,6 +162,7 @@ impl Lane {
             lane_time: LaneTime::default(),
             traces: Traces::new(config.limits.slow_ms, !config.limits.observes),
             limit_log: LimitLog::default(),
+            refusals: Refusals::default(),
             wake_at: None,
             stage: Stage::Serving,
             scratch: Scratch::default(),
@@ -361,6 +364,7 @@ impl Core for Lane {
     fn settle(&mut self, turn: &mut Turn<'_>) {
         self.on_time(turn);
         self.sweep_traces(turn.now.mono);
+        self.settle_refusals();
         if self.commit.has_safe() {
             self.release_safe(turn);
         }

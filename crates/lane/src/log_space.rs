@@ -5,9 +5,49 @@
 //! reserve.
 
 use crate::Lane;
+use alloc::vec::Vec;
+use interface::Mono;
+use wire::counters::Metric;
 use wire::{Op, SpaceUse, Status};
 
+/// Changes that the log had no space for.
+#[derive(Default, Debug)]
+pub(crate) struct Refusals {
+    count: u64,
+    /// There has been no space since, but for what frees some.
+    since: Option<Mono>,
+}
+
 impl Lane {
+    /// The same as [`Self::is_retried`], of a request that is refused now.
+    pub(crate) fn is_retried_later(&mut self, now: Mono, (op, refusal): (Op, Status)) -> bool {
+        if self.space_for(op) == Err(refusal) {
+            self.refusals.count += 1;
+            self.refusals.since.get_or_insert(now);
+        }
+        self.is_retried(refusal)
+    }
+
+    /// Notes when there is space again.
+    pub(crate) fn settle_refusals(&mut self) {
+        if self.refusals.since.is_some() && self.space_for(Op::Create).is_ok() {
+            self.refusals.since = None;
+        }
+    }
+
+    /// What was refused, since when, and whether the disk is the cause.
+    pub(crate) fn refusal_counts(&self, now: Mono) -> Vec<(Metric, u64)> {
+        let Refusals { count, since } = self.refusals;
+        let age_us = since.map_or(0, |since| (now.since_ns(since) / 1000).max(1));
+        let is_disk = age_us > 0 && !self.is_retried(Status::NoSpace);
+        [
+            (Metric::LogRefused, count),
+            (Metric::LogFullAge, age_us),
+            (Metric::DiskFull, is_disk.into()),
+        ]
+        .into()
+    }
+
     /// The free log space, less what is reserved for running requests.
     pub(crate) fn space_bytes(&self) -> u64 {
         let coming_bytes = self.waiters.answers.record_bytes();

@@ -164,6 +164,11 @@ impl Txns {
         self.is_idle() && self.running.is_empty() && self.decided.is_empty() && pauses
     }
 
+    /// The transactions whose outcome is unknown until the next start.
+    pub(crate) fn in_doubt_count(&self) -> u64 {
+        u64::try_from(self.in_doubt.len()).unwrap_or(u64::MAX)
+    }
+
     /// Whether a transaction's locks remain until the next start.
     pub(crate) fn is_in_doubt(&self, txn: TxnId) -> bool {
         self.in_doubt.contains(&txn)

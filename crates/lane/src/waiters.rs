@@ -281,6 +281,15 @@ impl Waiters {
             .collect()
     }
 
+    /// The time since the arrival of the oldest request that waits for a change over several shards.
+    pub(crate) fn lock_age_us(&self, now: Mono) -> u64 {
+        let waiting_for_locks = self.all().filter_map(|(cause, waiter)| {
+            let Waiter::Suspended(suspended) = waiter else { return None };
+            matches!(cause, Cause::Lock(..)).then_some(suspended.times.arrived)
+        });
+        waiting_for_locks.min().map_or(0, |arrived| now.since_ns(arrived) / 1000)
+    }
+
     /// Everything that waits, with its cause.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Cause, &Waiter)> {
         self.by_cause.iter().flat_map(|(cause, waiters)| waiters.iter().map(move |it| (cause, it)))

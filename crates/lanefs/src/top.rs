@@ -7,7 +7,7 @@
 //! ```
 //! Invariant: whatever ends the program, the terminal is as it was before.
 
-mod alerts;
+pub(crate) mod alerts;
 mod app;
 mod hot;
 mod interval;

@@ -14,6 +14,7 @@ mod story;
 mod text;
 
 use crate::running::{Entry, Kind};
+use crate::top::alerts;
 use crate::{address, args, control, export, mounts, out, running, stats};
 use anyhow::{Context as _, Result};
 use library::Traces;
@@ -41,7 +42,10 @@ pub(crate) fn run(args: &args::Why) -> Result<()> {
     let (calls, mut notes) = calls_of(&mounts, &server);
     let asked = ask(args::Server { server, login: args.login.clone() });
     let lanes = match asked {
-        Ok(lanes) => lanes,
+        Ok((lanes, sentences)) => {
+            notes.extend(sentences.iter().map(|it| format!("At the server now: {it}.")));
+            lanes
+        }
         Err(error) if !calls.is_empty() => {
             notes.push(format!("This is the mount's side alone, without the server: {error:#}"));
             Vec::new()
@@ -174,13 +178,15 @@ fn calls_of(mounts: &[Entry], server: &str) -> (Vec<Call>, Vec<String>) {
     (calls, notes)
 }
 
-fn ask(server: args::Server) -> Result<Vec<Traces>> {
+/// What the lanes of a server remember, and what is wrong there now.
+fn ask(server: args::Server) -> Result<(Vec<Traces>, Vec<String>)> {
     let (mut volume, _) = export::connect(&server)?;
     let lanes = volume.traces()?;
+    let sentences = alerts::standing(&volume.counters()?);
     // Not left: a Goodbye is answered when the log is on the disk, which may be what is stuck. An
     // administrator has nothing that a server would keep.
     std::mem::forget(volume);
-    Ok(lanes)
+    Ok((lanes, sentences))
 }
 
 fn each(Traces { lane, requests }: Traces) -> impl Iterator<Item = Shown> {

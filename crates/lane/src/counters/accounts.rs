@@ -11,7 +11,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::ClientUuid;
-use wire::counters::{By, Label, OTHERS, Tally};
+use wire::counters::{By, Label, Metric, OTHERS, Row, Tally};
 
 /// Most clients with accounts of their own.
 pub(crate) const CLIENT_COUNT_MAX: usize = 256;
@@ -84,6 +84,21 @@ impl Accounts {
     /// The labels of a client that has an account of its own.
     pub(super) fn labels_of(&self, client: &ClientUuid) -> Option<&Labels> {
         self.clients.accounts.get(client).map(|account| &account.labels)
+    }
+
+    /// Adds to the rows of clients how many connections each has.
+    pub(super) fn set_connections<'a>(
+        &self,
+        used: impl Iterator<Item = Used<'a>>,
+        rows: &mut [Row],
+    ) {
+        let mut conn_counts: BTreeMap<&ClientUuid, u64> = BTreeMap::new();
+        used.for_each(|used| *conn_counts.entry(&used.open.client).or_default() += 1);
+        // Rows of clients are in the order of their accounts.
+        for ((client, _), row) in self.clients.accounts.iter().zip(rows) {
+            let conn_count = conn_counts.get(client).copied().unwrap_or(0);
+            row.set_numbers(&[(Metric::Connections, conn_count)]);
+        }
     }
 
     /// What a client's account says of it.

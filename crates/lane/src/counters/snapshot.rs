@@ -17,6 +17,7 @@ impl Lane {
         let delays = self.delays(lane_time.now);
         let mut lane_row = self.lane_row(usage);
         self.set_times(&mut lane_row, &lane_time);
+        lane_row.set_numbers(&self.refusal_counts(lane_time.now));
         delays.all().set(&mut lane_row);
         snapshot.section_mut(By::Lane).rows.push(lane_row);
         snapshot.section_mut(By::Op).rows = self.op_rows();
@@ -24,7 +25,9 @@ impl Lane {
             let row = |(labels, tally): (_, Tally)| tally.row(labels);
             snapshot.section_mut(by).rows = tallies.into_iter().map(row).collect();
         }
-        delays.set_clients(&self.accounts, &mut snapshot.section_mut(By::Client).rows);
+        let client_rows = &mut snapshot.section_mut(By::Client).rows;
+        delays.set_clients(&self.accounts, client_rows);
+        self.accounts.set_connections(self.connections.used(), client_rows);
         snapshot
     }
 
@@ -32,6 +35,7 @@ impl Lane {
         let LaneTime { now, cpu_ns, backlog_ns, up_ms } = *lane_time;
         row.set_numbers(&[
             (Metric::FlushAge, self.commit.flush_age_us(now)),
+            (Metric::LockAge, self.waiters.lock_age_us(now)),
             (Metric::LaneCpuTime, cpu_ns),
             (Metric::BacklogTime, backlog_ns),
             (Metric::UpTime, up_ms),
@@ -61,6 +65,7 @@ impl Lane {
             (Metric::LogFreeBytes, self.commit.space_bytes()),
             (Metric::LogOpenBytes, self.commit.open_bytes()),
             (Metric::LogFailed, self.commit.has_failed().into()),
+            (Metric::InDoubt, self.txns.in_doubt_count()),
             (Metric::Recovering, (!self.recovery.is_over()).into()),
             (Metric::ResidentBytes, resident_bytes),
             (Metric::Sessions, u64::try_from(self.sessions.count()).unwrap_or(u64::MAX)),

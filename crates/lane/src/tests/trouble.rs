@@ -3,6 +3,7 @@
 use super::peer::{HelloFields, Peer, ROOT, create, name};
 use crate::test_server::{Kind, TestServer};
 use interface::Errno;
+use wire::counters::Metric;
 use wire::{
     Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, Op, OpenFor, Read, Status, Truncate,
     Unlink, Wire, Write, Written, reply_flag,
@@ -169,7 +170,10 @@ fn a_full_log_refuses_what_takes_space_first_and_recovers() {
     server.set_space((1 << 20) - 1);
     server.run();
     assert_eq!(peer.ask(&mut server, Op::Create, 1, &create("b")).head.status, Status::NoSpace);
+    server.pass_ms(7);
     assert_eq!(write(&mut peer, &mut server, inode, b"two"), Status::NoSpace);
+    let [refused, full_us, disk] = full_log(&server);
+    assert!(refused == 2 && full_us >= 7000 && disk == 1, "{refused} {full_us} {disk}");
     let got = peer.ask(&mut server, Op::Getattr, 0, &Getattr { inode });
     assert_eq!(got.head.status, Status::Ok, "reading goes on");
     assert_eq!(peer.ask(&mut server, Op::Unlink, 1, &unlink("a")).head.status, Status::Ok);
@@ -178,7 +182,15 @@ fn a_full_log_refuses_what_takes_space_first_and_recovers() {
     assert_eq!(peer.ask(&mut server, Op::Unlink, 1, &unlink("c")).head.status, Status::NoSpace);
     server.set_space(1 << 30);
     server.run();
+    assert_eq!(full_log(&server), [3, 0, 0]);
     assert_eq!(peer.ask(&mut server, Op::Create, 1, &create("b")).head.status, Status::Ok);
+}
+
+/// How many changes the log had no space for, since when it has none, and whether the disk has none.
+fn full_log(server: &TestServer) -> [u64; 3] {
+    let counts = server.lane(0).refusal_counts(server.now.mono);
+    [Metric::LogRefused, Metric::LogFullAge, Metric::DiskFull]
+        .map(|metric| counts.iter().find(|(at, _)| *at == metric).unwrap().1)
 }
 
 #[test]
@@ -193,6 +205,7 @@ fn a_log_that_awaits_a_checkpoint_asks_for_a_resend_and_leaves_the_slot() {
     let got = peer.ask(&mut server, Op::Create, 1, &create("b")).head;
     assert_eq!(got.status, Status::RetryLater);
     assert!(got.retry_after_ms > 0);
+    assert_eq!(full_log(&server)[2], 0, "the disk has space");
     server.set_space(1 << 30);
     server.run();
     assert_eq!(peer.ask(&mut server, Op::Create, 1, &create("b")).head.status, Status::Ok);

@@ -6,7 +6,8 @@ use super::text::time_text;
 use crate::args::Access;
 use crate::login::Login;
 use crate::running::{Entry, Kind};
-use crate::{address, args};
+use crate::top::alerts;
+use crate::{address, args, export};
 use anyhow::Result;
 use library::{ConnectOptions, DriverChoice, Error, Identity, Purpose, Refused, Volume};
 use std::io;
@@ -50,6 +51,7 @@ fn reach(address: &str, at: SocketAddr, access: &Access, running: &[&Entry]) -> 
     findings.push(Finding::ok("server-login", format!("it lets this user in; lanes: {lanes}")));
     findings.push(version(at, running));
     findings.extend(exchanges(&mut volume));
+    findings.extend(state(address, access));
     match volume.statfs() {
         Ok(space) => findings.extend(space::judge(space::Free::of_server(&space))),
         Err(error) => {
@@ -57,6 +59,36 @@ fn reach(address: &str, at: SocketAddr, access: &Access, running: &[&Entry]) -> 
         }
     }
     findings
+}
+
+/// What the server itself knows to be wrong, which it tells administrators.
+fn state(address: &str, access: &Access) -> Vec<Finding> {
+    const CHECK: &str = "server-state";
+    let Access { secret, seal, certificates, connect_timeout, .. } = access;
+    let login = args::AdminLogin {
+        secret: secret.clone(),
+        seal: *seal,
+        certificates: certificates.clone(),
+        connect_timeout: *connect_timeout,
+    };
+    let asked = export::connect(&args::Server { server: address.to_owned(), login });
+    match asked.and_then(|(mut volume, _)| Ok(volume.counters()?)) {
+        Ok(lanes) => judge_state(alerts::standing(&lanes)),
+        Err(error) => {
+            let found = format!("it tells its state to administrators only: {error:#}");
+            vec![Finding::note(CHECK, found)]
+        }
+    }
+}
+
+fn judge_state(sentences: Vec<String>) -> Vec<Finding> {
+    const CHECK: &str = "server-state";
+    if sentences.is_empty() {
+        let found = "no log is full, no shard is stuck, and no client holds others up";
+        return vec![Finding::ok(CHECK, found.to_owned())];
+    }
+    let remedy = "`lanefs why` says who waits, and `lanefs top` whether it goes on";
+    sentences.into_iter().map(|it| Finding::warning(CHECK, it, remedy)).collect()
 }
 
 /// How the way to an address is named.
@@ -280,6 +312,15 @@ mod tests {
             there.to_string(),
             "ok       server-connection: a TCP connection over loopback takes 70 us"
         );
+    }
+
+    #[test]
+    fn what_a_server_says_is_wrong_is_a_warning_each() {
+        assert_eq!(judge_state(Vec::new())[0].severity, Severity::Ok);
+        let found =
+            judge_state(["log: lane 0 is full", "client: web1 is dead"].map(str::to_owned).into());
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|it| it.severity == Severity::Warning && it.remedy.is_some()));
     }
 
     #[test]

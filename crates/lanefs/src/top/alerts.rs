@@ -4,7 +4,9 @@
 
 use super::interval::{Interval, client_text};
 use super::text;
+use library::Snapshot;
 use library::counters::{By, Label, Metric, Row};
+use std::time::Duration;
 
 /// A threshold.
 pub(crate) struct Threshold {
@@ -16,7 +18,7 @@ pub(crate) struct Threshold {
 }
 
 /// All thresholds, in the order of [`Thresholds`].
-pub(crate) const THRESHOLDS: [Threshold; 7] = [
+pub(crate) const THRESHOLDS: [Threshold; 9] = [
     Threshold { name: "flush-ms", default: 50, help: "flush of a log, 99 of 100, in milliseconds" },
     Threshold {
         name: "busy-percent",
@@ -36,6 +38,16 @@ pub(crate) const THRESHOLDS: [Threshold; 7] = [
         default: 5000,
         help: "a request waits for a lock on a file for so long",
     },
+    Threshold {
+        name: "log-ms",
+        default: 1000,
+        help: "a log has had no space for changes for so long",
+    },
+    Threshold {
+        name: "shard-ms",
+        default: 1000,
+        help: "a request waits for a change over several shards for so long",
+    },
 ];
 
 /// The thresholds in use.
@@ -50,6 +62,8 @@ impl Thresholds {
     const RECALLS: usize = 4;
     const RECALL_MS: usize = 5;
     const LOCK_MS: usize = 6;
+    const LOG_MS: usize = 7;
+    const SHARD_MS: usize = 8;
 
     /// Reads NAME=NUMBER: which one, and what it shall be.
     pub(crate) fn parse(text: &str) -> Result<(usize, u64), String> {
@@ -97,17 +111,26 @@ impl Finding {
 
 /// What an interval shows, the worst first.
 pub(super) fn judge(interval: &Interval, thresholds: &Thresholds) -> Vec<Finding> {
-    let checks = [
-        unreachable_server,
-        disks,
-        silent_clients,
-        file_locks,
-        recovery,
-        lanes,
-        greedy_client,
-        ping_pong,
-    ];
+    let checks = [lanes, greedy_client, ping_pong];
+    let of_interval = checks.iter().flat_map(|check| check(interval, thresholds));
+    judge_now(interval, thresholds).into_iter().chain(of_interval).collect()
+}
+
+/// The same of what the end of an interval shows by itself.
+fn judge_now(interval: &Interval, thresholds: &Thresholds) -> Vec<Finding> {
+    let checks =
+        [unreachable_server, disks, full_logs, silent_clients, file_locks, shards, recovery];
     checks.iter().flat_map(|check| check(interval, thresholds)).collect()
+}
+
+/// What counters show at one moment, the worst first, as sentences.
+pub(crate) fn standing(lanes: &[Snapshot]) -> Vec<String> {
+    const FLUSH_MS: u64 = 1000;
+    // A flush that takes its time is no finding by itself.
+    let thresholds = Thresholds::with(&[(Thresholds::FLUSH_MS, FLUSH_MS)]);
+    let interval = Interval::between(lanes, lanes, Duration::from_secs(1));
+    let found = judge_now(&interval, &thresholds);
+    found.into_iter().map(|finding| finding.sentence).collect()
 }
 
 fn lane_text(lane: &Row) -> String {
@@ -165,6 +188,63 @@ fn disks(interval: &Interval, thresholds: &Thresholds) -> Vec<Finding> {
     interval.lane_rows().flat_map(of_lane).collect()
 }
 
+/// Lanes whose log has no space for changes.
+fn full_logs(interval: &Interval, thresholds: &Thresholds) -> Vec<Finding> {
+    let limit_us = thresholds.us(Thresholds::LOG_MS).max(1);
+    let of_lane = |lane: &Row| {
+        let age_us = lane.number(Metric::LogFullAge).filter(|age_us| *age_us > 0)?;
+        let is_disk = lane.number(Metric::DiskFull) > Some(0);
+        if age_us < limit_us && !is_disk {
+            return None;
+        }
+        let (name, time) = (lane_text(lane), text::time_us(age_us));
+        let why = if is_disk {
+            "the disk of the store is full: free space there, or remove files here"
+        } else {
+            "its changes wait to be applied to the rows: the disk is too slow for them, or \
+             --log-max too small"
+        };
+        let sentence = format!("log: {name} has had no space for changes for {time}; {why}");
+        Some(Finding::new("log", name, sentence))
+    };
+    interval.lane_rows().filter_map(of_lane).collect()
+}
+
+/// Shards that are busy with changes over several of them.
+fn shards(interval: &Interval, thresholds: &Thresholds) -> Vec<Finding> {
+    let limit_us = thresholds.us(Thresholds::SHARD_MS).max(1);
+    let of_lane = |lane: &Row| {
+        let name = lane_text(lane);
+        let mut found = Vec::new();
+        let mut add = |kind: &str, sentence| {
+            found.push(Finding::new("shards", format!("{name} {kind}"), sentence));
+        };
+        if let Some(count) = lane.number(Metric::InDoubt).filter(|count| *count > 0) {
+            let count = text::count(count);
+            add(
+                "in doubt",
+                format!(
+                    "shards: {count} changes over several shards have no outcome at {name}, and block \
+                     their names: restart the server"
+                ),
+            );
+        }
+        if let Some(age_us) = lane.number(Metric::LockAge).filter(|age_us| *age_us >= limit_us) {
+            let requests = requests(lane.number(Metric::WaitingLock).unwrap_or(0));
+            let time = text::time_us(age_us);
+            add(
+                "busy",
+                format!(
+                    "shards: {requests} at {name} for a change over several shards to end, the oldest \
+                     for {time}: look at the disks of all lanes"
+                ),
+            );
+        }
+        found
+    };
+    interval.lane_rows().flat_map(of_lane).collect()
+}
+
 /// Clients that keep others waiting because they do not give leases back: dead, stopped or cut off.
 fn silent_clients(interval: &Interval, thresholds: &Thresholds) -> Vec<Finding> {
     let limit_us = thresholds.us(Thresholds::RECALL_MS).max(1);
@@ -173,13 +253,22 @@ fn silent_clients(interval: &Interval, thresholds: &Thresholds) -> Vec<Finding> 
     let finding = |row: &Row| {
         let time = text::time_us(row.number(Metric::RecallAge).unwrap_or(0));
         let (client, requests) = (client_text(row), requests(waiting));
+        let state = if is_lost(row) { LOST } else { "does not answer" };
         let sentence = format!(
-            "client: {client} does not answer: it has held on to leases for {time} that others \
+            "client: {client} {state}: it has held on to leases for {time} that others \
              need; {requests} for leases"
         );
         Finding::new("client", row.label(Label::Client).unwrap_or_default(), sentence)
     };
     interval.total.rows(By::Client).iter().filter(silent).map(finding).collect()
+}
+
+/// What is said of a client without a connection.
+const LOST: &str = "has no connection, it is dead or cut off";
+
+/// Whether a client has no connection.
+fn is_lost(client: &Row) -> bool {
+    client.number(Metric::Connections) == Some(0)
 }
 
 /// "1 request waits", "2 requests wait".
@@ -196,9 +285,10 @@ fn file_locks(interval: &Interval, thresholds: &Thresholds) -> Vec<Finding> {
         let count = row.number(Metric::WaitingFileLock).unwrap_or(0);
         let time = text::time_us(row.number(Metric::FileLockAge).unwrap_or(0));
         let (client, requests) = (client_text(row), requests(count));
+        let state = if is_lost(row) { format!("; it {LOST}") } else { String::new() };
         let sentence = format!(
             "lock: {requests} for locks on files that a process of client {client} holds, the \
-             oldest for {time}"
+             oldest for {time}{state}"
         );
         Finding::new("lock", row.label(Label::Client).unwrap_or_default(), sentence)
     };
@@ -430,6 +520,49 @@ mod tests {
     }
 
     #[test]
+    fn a_client_without_a_connection_is_called_dead_or_cut_off() {
+        let numbers = [
+            (Metric::RecallAge, 2_300_000),
+            (Metric::FileLockAge, 6_000_000),
+            (Metric::Connections, 0),
+        ];
+        let now = with_clients(lane(0, &[]), vec![client("aaaaaaaaaa", "web1", &numbers)]);
+        let found = judged(&[lane(0, &[])], &[now]);
+        let begin =
+            "client: web1 (id aaaaaaaa) has no connection, it is dead or cut off: it has held";
+        assert!(found[0].starts_with(begin), "{found:?}");
+        let end = "the oldest for 6.0 s; it has no connection, it is dead or cut off";
+        assert!(found[1].ends_with(end), "{found:?}");
+    }
+
+    #[test]
+    fn a_log_without_space_is_named_with_its_lane_and_the_remedy() {
+        let full =
+            |age_us, disk| lane(1, &[(Metric::LogFullAge, age_us), (Metric::DiskFull, disk)]);
+        let found = judged(&[lane(1, &[])], &[full(12_000_000, 0)]);
+        let sentence = "log: lane 1 has had no space for changes for 12 s; its changes wait to be \
+                        applied to the rows: the disk is too slow for them, or --log-max too small";
+        assert_eq!(found, [sentence]);
+        assert_eq!(judged(&[lane(1, &[])], &[full(900_000, 0)]), [""; 0], "it passes");
+        let found = standing(&[full(900_000, 1)]);
+        assert!(found[0].contains("the disk of the store is full: free space"), "{found:?}");
+        assert_eq!(standing(&[full(0, 0)]), [""; 0]);
+    }
+
+    #[test]
+    fn shards_that_are_busy_with_a_change_over_several_are_named() {
+        let busy = lane(
+            2,
+            &[(Metric::WaitingLock, 3), (Metric::LockAge, 4_000_000), (Metric::InDoubt, 2)],
+        );
+        let found = judged(&[lane(2, &[])], &[busy]);
+        let begin = "shards: 2 changes over several shards have no outcome at lane 2";
+        assert!(found[0].starts_with(begin), "{found:?}");
+        let begin = "shards: 3 requests wait at lane 2 for a change over several shards to end, the oldest for 4.0 s";
+        assert!(found[1].starts_with(begin), "{found:?}");
+    }
+
+    #[test]
     fn a_recovery_that_requests_wait_for_is_named() {
         let found = judged(&[lane(0, &[])], &[lane(0, &[(Metric::WaitingRecovery, 3)])]);
         let sentence =
@@ -455,6 +588,8 @@ mod tests {
             (Thresholds::RECALLS, "recalls"),
             (Thresholds::RECALL_MS, "recall-ms"),
             (Thresholds::LOCK_MS, "lock-ms"),
+            (Thresholds::LOG_MS, "log-ms"),
+            (Thresholds::SHARD_MS, "shard-ms"),
         ];
         assert!(named.iter().all(|(index, name)| THRESHOLDS[*index].name == *name));
     }

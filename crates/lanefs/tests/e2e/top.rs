@@ -1,20 +1,23 @@
 //! `lanefs top` shows what a server does, and names what is wrong.
 
-use crate::fixture::{Fixture, Mount, PATIENCE, failure, kill, must, program, until, wrap};
+use crate::fixture::{
+    Fixture, Mount, PATIENCE, Process, failure, kill, must, program, texts, until, wrap,
+};
 use crate::idle::secret;
 use crate::leases::LEASES;
-
 use crate::metrics::{ask, free_address, scrape};
 use crate::mount_stats::total_of;
 use crate::raw_client::{Raw, hello};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -244,6 +247,18 @@ fn exchange_count(fixture: &Fixture, mount: &Mount) -> u64 {
     total_of(fixture, mount)["exchanges"].as_u64().unwrap()
 }
 
+/// A mount makes a directory, and has a lease of its attributes.
+fn hold_directory(fixture: &Fixture, mount: &Mount) {
+    // No data shard has a directory's size, so its attributes may be cached at once.
+    let held = mount.dir.join("directory");
+    fs::create_dir(&held).unwrap();
+    until("its attributes are cached", || {
+        let before = exchange_count(fixture, mount);
+        assert!(fs::metadata(&held).unwrap().is_dir());
+        exchange_count(fixture, mount) == before
+    });
+}
+
 #[test]
 fn a_stopped_mount_that_holds_a_lease_is_named() {
     let Some(fixture) = Fixture::new("top_stopped") else { return };
@@ -251,14 +266,7 @@ fn a_stopped_mount_that_holds_a_lease_is_named() {
     let [here, there] = ["here", "there"].map(|name| {
         fixture.mount(&server.address, name, &[&LEASES[..], &["--job", name]].concat())
     });
-    // No data shard has a directory's size, so its attributes may be cached at once.
-    let held = there.dir.join("directory");
-    fs::create_dir(&held).unwrap();
-    until("its attributes are cached", || {
-        let before = exchange_count(&fixture, &there);
-        assert!(fs::metadata(&held).unwrap().is_dir());
-        exchange_count(&fixture, &there) == before
-    });
+    hold_directory(&fixture, &there);
     let path = here.dir.join("directory");
     let pane = Pane::new(
         &fixture,
@@ -278,6 +286,63 @@ fn a_stopped_mount_that_holds_a_lease_is_named() {
     pane.line("no alerts");
     here.stop();
     there.stop();
+}
+
+#[test]
+fn a_killed_mount_that_held_a_lease_is_named() {
+    let Some(fixture) = Fixture::new("top_killed") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1", "--lease-term", "60s"]);
+    let [here, there] = ["here", "there"].map(|name| {
+        fixture.mount(&server.address, name, &[&LEASES[..], &["--job", name]].concat())
+    });
+    hold_directory(&fixture, &there);
+    let path = here.dir.join("directory");
+    let alert = "recall-ms=500,flush-ms=100000";
+    let pane = Pane::new(&fixture, (160, 30), &[&server.address, "--alert", alert]);
+    pane.line("no alerts");
+    kill(there.process.pid());
+    let change = std::thread::spawn(move || {
+        // It waits until the test ends the mount.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).ok();
+    });
+    let line = pane.line("ALERT client: ");
+    assert!(line.contains(" (job there, id "), "{line}");
+    assert!(line.contains(") has no connection, it is dead or cut off: it has held on to leases"));
+    let said = must(&mut fixture.lanefs(["why", "--server", &server.address]));
+    assert!(said.contains("has no connection, it is dead or cut off"), "{said}");
+    drop(here);
+    change.join().unwrap();
+}
+
+#[test]
+fn a_full_log_is_named_by_top_why_and_doctor() {
+    let Some(fixture) = Fixture::new("top_log") else { return };
+    let full = ["--lanes", "1", "--segment", "4MiB", "--fault", "fail-log-reserve:1"];
+    let server = fixture.serve_with("127.0.0.1:0", &full);
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
+    let dir = mount.dir.clone();
+    let pane = Pane::new(&fixture, (160, 30), &[&server.address, "--alert", "flush-ms=100000"]);
+    pane.line("no alerts");
+    let mut count = 0;
+    until("a create finds no space", || {
+        count += 1;
+        fs::create_dir(dir.join(format!("{count}"))).is_err_and(|error| {
+            assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+            true
+        })
+    });
+    let full = "log: lane 0 has had no space for changes for ";
+    let line = pane.line(&format!("ALERT {full}"));
+    assert!(line.contains("; the disk of the store is full: free space there"), "{line}");
+    let said = must(&mut fixture.lanefs(["why", "--server", &server.address]));
+    assert!(said.contains(full), "{said}");
+    let doctor = fixture.lanefs(["doctor", &server.address]).output().unwrap();
+    let (said, _) = texts(&doctor);
+    assert!(
+        said.lines().any(|line| line.contains("server-state") && line.contains(full)),
+        "{said}"
+    );
+    mount.stop();
 }
 
 #[test]
@@ -424,71 +489,207 @@ fn a_mount_shows_its_requests_exchanges_and_hot_files_and_that_its_server_is_awa
     mount.stop();
 }
 
-/// The requests of an operation in rows of JSON.
-fn requests_of(rows: &[Value], (by, op): (&str, &str)) -> u64 {
-    let of_op = rows.iter().filter(|row| row["by"] == by && row["op"] == op);
-    of_op.map(|row| row["requests"].as_u64().unwrap()).sum()
+/// What each process does for each item of a mixed load, once: an operation that its name is counted under.
+const MIXED: [&str; 7] = ["mkdir", "create", "write", "read", "getattr", "rename", "unlink"];
+
+/// It is told how many items there are, and says when they are done.
+const MIXED_WORKER: &str = r#"
+import os, sys
+os.chdir(sys.argv[1])
+print("ready", flush=True)
+for number in range(int(input())):
+    os.mkdir(f"{sys.argv[2]}-d{number}")
+    name, other = f"{sys.argv[2]}-f{number}", f"{sys.argv[2]}-g{number}"
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    os.write(file, bytes(4096))
+    os.fsync(file)
+    os.pread(file, 4096, 0)
+    os.fstat(file)
+    os.close(file)
+    os.rename(name, other)
+    os.unlink(other)
+print("worked", flush=True)
+"#;
+
+/// A process that is about to do its part of a mixed load.
+fn mixed_worker(dir: &Path, number: usize) -> Process {
+    let mut command = program("python3");
+    command.args(["-c", MIXED_WORKER]).arg(dir).arg(number.to_string()).stdin(Stdio::piped());
+    let mut process = Process::start(&mut command);
+    process.line_with("ready");
+    process
 }
 
-#[test]
-fn all_tools_count_a_load_as_its_generator_does() {
-    const COUNT: u32 = 150;
-    let Some(fixture) = Fixture::new("top_agrees") else { return };
+/// The requests of operations, as they are counted.
+type Requests = BTreeMap<String, u64>;
+
+/// Those of rows of JSON.
+fn all_requests_of(rows: &[Value], by: &str) -> Requests {
+    let counted = rows.iter().filter(|row| row["by"] == by);
+    let named = counted.filter_map(|row| {
+        Some((row["op"].as_str()?.to_owned(), row["requests"].as_u64().unwrap()))
+    });
+    named.collect()
+}
+
+/// Within 2 percent.
+#[track_caller]
+fn assert_agree(who: &str, (op, found): (&str, u64), wanted: u64) {
+    let is_near = found.abs_diff(wanted) <= wanted / 50;
+    assert!(is_near, "{who}: {found} {op}, the others {wanted}");
+}
+
+/// All that counts requests while a mixed load runs.
+struct Counting<'a> {
+    fixture: &'a Fixture,
+    server: &'a str,
+    dir: &'a str,
+    metrics: &'a str,
+}
+
+impl Counting<'_> {
+    fn stats(&self, target: &str, by: &str) -> Vec<Value> {
+        let said = must(self.fixture.lanefs(["stats", "--json", "--by", by]).arg(target));
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Of the server by each way to ask it, the same each.
+    fn of_server(&self) -> [Requests; 3] {
+        let page = ask(self.metrics, "GET /api/counters HTTP/1.1\r\nHost: localhost").1;
+        let page: Value = serde_json::from_str(&page).unwrap();
+        let mut scraped = Requests::new();
+        for (name, number) in scrape(self.metrics) {
+            let labels = name.strip_prefix("lanefs_requests_total{").unwrap_or_default();
+            if let Some(op) = labels.split("op=\"").nth(1) {
+                let op = op.split('"').next().unwrap().to_owned();
+                *scraped.entry(op).or_default() += format!("{number:.0}").parse::<u64>().unwrap();
+            }
+        }
+        [
+            all_requests_of(&self.stats(self.server, "op"), "op"),
+            all_requests_of(page["rows"].as_array().unwrap(), "op"),
+            scraped,
+        ]
+    }
+
+    /// Of the mount: the kernel's requests, and its exchanges.
+    fn of_mount(&self) -> [Requests; 2] {
+        let rows = self.stats(self.dir, "op,exchange");
+        ["op", "exchange"].map(|by| all_requests_of(&rows, by))
+    }
+
+    /// What `top` has logged of a target.
+    fn of_top(&self, log: &Path, target: &str) -> Requests {
+        let mut all = Requests::new();
+        let logged = fs::read_to_string(log).unwrap();
+        // The last line may not be whole yet.
+        let lines = logged.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        for line in lines.filter(|line| line["server"] == target) {
+            for (op, count) in all_requests_of(line["rows"].as_array().unwrap(), "op") {
+                *all.entry(op).or_default() += count;
+            }
+        }
+        all
+    }
+}
+
+fn grown(before: &Requests, after: &Requests, op: &str) -> u64 {
+    let count = |of: &Requests| of.get(op).copied().unwrap_or(0);
+    count(after) - count(before)
+}
+
+/// Several processes do a mixed load; everything that counts it agrees.
+fn all_tools_agree_about_a_mixed_load(test: &str, leases: &str) {
+    const COUNT: u64 = 60;
+    const PROCESS_COUNT: usize = 3;
+    let Some(fixture) = Fixture::new(test) else { return };
     let at = free_address();
-    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "1", "--metrics", &at]);
-    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2", "--metrics", &at]);
+    let options = ["--export", "up", "--job", "mixed", "--leases", leases];
+    let mount = fixture.mount(&server.address, "mnt", &options);
     let (log, dir) = (fixture.path("log"), mount.dir.to_str().unwrap());
+    let counting = Counting { fixture: &fixture, server: &server.address, dir, metrics: &at };
     let arguments = [&*server.address, dir, "--interval", "200ms", "--log", log.to_str().unwrap()];
     let pane = Pane::new(&fixture, (120, 30), &arguments);
+    let mut workers: Vec<Process> =
+        (0..PROCESS_COUNT).map(|number| mixed_worker(&mount.dir, number)).collect();
+    let mut profile = fixture.lanefs(["profile", "--time", "1h", "--json"]);
+    let mut profile = Process::start(profile.arg(&mount.dir));
+    profile.line_with("recording ");
     // Both are asked for the first time before the load begins.
-    pane.line("no alerts");
-    until("both are in the log", || {
-        let logged = fs::read_to_string(&log).unwrap();
-        [&*server.address, dir]
-            .iter()
-            .all(|name| logged.contains(&format!("\"server\":\"{name}\"")))
-    });
-    for number in 0..COUNT {
-        let path = mount.dir.join(format!("{number}"));
-        fs::create_dir(&path).unwrap();
-        if number % 3 == 0 {
-            fs::remove_dir(&path).unwrap();
-        }
-    }
-    let load = [("mkdir", u64::from(COUNT)), ("rmdir", u64::from(COUNT / 3))];
-    let stats = |target: &str, by: &str| -> Vec<Value> {
-        let said = must(fixture.lanefs(["stats", "--json", "--by", by]).arg(target));
-        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let is_logged = |name: &&str| {
+        let logged = fs::read_to_string(&log).unwrap_or_default();
+        logged.contains(&format!("\"server\":\"{name}\""))
     };
-    let page = ask(&at, "GET /api/counters HTTP/1.1\r\nHost: localhost").1;
-    let page: Value = serde_json::from_str(&page).unwrap();
-    let scraped = scrape(&at);
-    for (op, count) in load {
-        assert_eq!(requests_of(&stats(&server.address, "op"), ("op", op)), count, "stats: {op}");
-        assert_eq!(requests_of(&stats(dir, "op"), ("op", op)), count, "stats of the mount: {op}");
-        let exchanges = requests_of(&stats(dir, "exchange"), ("exchange", op));
-        assert_eq!(exchanges, count, "exchanges of the mount: {op}");
-        let on_page = requests_of(page["rows"].as_array().unwrap(), ("op", op));
-        assert_eq!(on_page, count, "page: {op}");
-        let sample = scraped[&format!("lanefs_requests_total{{lane=\"0\",op=\"{op}\"}}")];
-        assert!((sample - f64::from(u32::try_from(count).unwrap())).abs() < 0.5, "metrics: {op}");
-        for name in [&*server.address, dir] {
-            until(&format!("top has counted {count} {op} at {name}"), || {
-                let logged = fs::read_to_string(&log).unwrap();
-                // The last line may not be whole yet.
-                let lines = logged.lines().filter_map(|line| serde_json::from_str(line).ok());
-                let of_target = lines.filter(|line: &Value| line["server"] == name);
-                let counted =
-                    of_target.map(|line| requests_of(line["rows"].as_array().unwrap(), ("op", op)));
-                let counted = counted.sum::<u64>();
-                assert!(counted <= count, "{name} {op}: {counted}");
-                counted == count
+    until("both are in the log", || [&*server.address, dir].iter().all(is_logged));
+    let (before, mount_before) = (counting.of_server(), counting.of_mount());
+    let top_before = [&*server.address, dir].map(|target| counting.of_top(&log, target));
+    for worker in &mut workers {
+        worker.orders().write_all(format!("{COUNT}\n").as_bytes()).unwrap();
+    }
+    for worker in &mut workers {
+        worker.line_with("worked");
+        assert_eq!(worker.end().code(), Some(0));
+    }
+    // What is written behind and closed is at the server.
+    rustix::fs::syncfs(File::open(&mount.dir).unwrap()).unwrap();
+    profile.signal(Signal::INT);
+    assert_eq!(profile.end().code(), Some(0), "{}", profile.said());
+    let (after, mount_after) = (counting.of_server(), counting.of_mount());
+
+    // What a mount answers from its caches reaches no server, and what the kernel does no mount.
+    let is_cached = |op: &str| leases == "on" && ["read", "getattr"].contains(&op);
+    let said = profile.said();
+    let profiled: Vec<Value> =
+        said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    for op in MIXED.into_iter().filter(|op| !is_cached(op)) {
+        let done = COUNT * PROCESS_COUNT as u64;
+        let sent = grown(&mount_before[1], &mount_after[1], op);
+        // A mount asks for attributes of directories by itself, too.
+        let at_server = if op == "getattr" { sent.max(done) } else { done };
+        for (who, at) in ["stats", "page", "metrics"].into_iter().zip(0..) {
+            assert_agree(who, (op, grown(&before[at], &after[at], op)), at_server);
+        }
+        assert_agree("the mount", (op, grown(&mount_before[0], &mount_after[0], op)), done);
+        assert_agree("its exchanges", (op, sent), at_server);
+        let of_op = |row: &Value| row["ops"][op]["requests"].as_u64().unwrap_or(0);
+        assert_agree("profile", (op, profiled.iter().map(of_op).sum()), done);
+        let targets = [(&*server.address, at_server), (dir, done)];
+        for ((target, count), before) in targets.into_iter().zip(&top_before) {
+            until(&format!("top has counted {op} at {target}"), || {
+                grown(before, &counting.of_top(&log, target), op) >= count - count / 50
             });
+            let found = grown(before, &counting.of_top(&log, target), op);
+            assert_agree("top", (op, found), count);
         }
     }
+    // Whatever the mount has sent, its server has counted.
+    let mut compared = 0;
+    for op in mount_after[1].keys() {
+        let sent = grown(&mount_before[1], &mount_after[1], op);
+        if sent >= 100 {
+            assert_agree("stats", (op, grown(&before[0], &after[0], op)), sent);
+            compared += 1;
+        }
+    }
+    assert!(compared >= 5, "{mount_after:?}");
+    let jobs = counting.stats(&server.address, "job");
+    let job = jobs.iter().find(|row| row["job"] == "mixed").unwrap();
+    let sent = counting.of_mount()[1].values().sum();
+    assert_agree("the job", ("requests", job["requests"].as_u64().unwrap()), sent);
     pane.press(&["q"]);
     pane.ended();
     mount.stop();
+}
+
+#[test]
+fn all_tools_count_a_mixed_load_as_its_generator_does() {
+    all_tools_agree_about_a_mixed_load("top_agrees", "off");
+}
+
+#[test]
+fn all_tools_count_what_caches_leave_of_a_mixed_load() {
+    all_tools_agree_about_a_mixed_load("top_agrees_caches", "on");
 }
 
 #[test]

@@ -160,6 +160,10 @@ metrics! {
         "Lanes whose log has failed: they change nothing any more";
     FlushAge = 45, "flush_age_us", Gauge, Microseconds, Max,
         "How long the batch of the log that is in flight takes so far";
+    LogRefused = 46, "log_refused", Counter, Count, Sum,
+        "Changes refused because the log had no space for them";
+    LogFullAge = 47, "log_full_age_us", Gauge, Microseconds, Max,
+        "How long the log has had no space for changes";
     // Of lanes: waits, by cause.
     WaitsBatch = 48, "waits" {"cause" = "batch"}, Counter, Count, Sum,
         "Replies and steps that waited for a batch of the log";
@@ -202,6 +206,12 @@ metrics! {
         "Requests for locks on files that wait for other owners' locks";
     FileLockAge = 74, "file_lock_age_us", Gauge, Microseconds, Max,
         "How long the oldest of them waits";
+    LockAge = 75, "lock_age_us", Gauge, Microseconds, Max,
+        "How long the oldest request waits for a change over several shards";
+    InDoubt = 76, "in_doubt", Gauge, Count, Sum,
+        "Changes over several shards whose outcome is unknown until the next start";
+    DiskFull = 77, "disk_full", Gauge, Count, Sum,
+        "Lanes whose log has no space because the disk of the store has none";
     // Of lanes: what they have.
     ReadBytes = 80, "read_bytes", Counter, Bytes, Sum, "Bytes read from files";
     WrittenBytes = 81, "written_bytes", Counter, Bytes, Sum, "Bytes written to files";

@@ -203,7 +203,10 @@ fn the_largest_snapshot_fits_into_a_reply() {
     for (by, count) in [(By::Client, 256), (By::Export, 64), (By::Job, 64)] {
         for number in 0..count {
             let labels = Label::ALL[2..6].iter().map(|label| (*label, long.clone())).collect();
-            let values = of_request.clone();
+            let mut values = of_request.clone();
+            if by == By::Client {
+                values.push((Metric::Connections, Value::Number(u64::MAX)));
+            }
             assert!(number < 256);
             snapshot.section_mut(by).rows.push(Row { labels, values });
         }

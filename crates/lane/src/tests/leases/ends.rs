@@ -3,7 +3,7 @@
 use super::*;
 use crate::tests::counters;
 use wire::ClientUuid;
-use wire::counters::{By, Label, Metric};
+use wire::counters::{By, Label, Metric, Snapshot};
 
 /// A lease that is recalled, and the request that waits for it.
 fn waiting(server: &mut TestServer) -> (Holder, Holder, InodeNo) {
@@ -290,9 +290,28 @@ fn the_client_that_does_not_answer_a_recall_is_named_with_how_long() {
     assert!((1_500_000..1_600_000).contains(&age_us.unwrap()), "{age_us:?}");
     assert_eq!(of_client("02"), [None, None]);
     assert_eq!(found.rows(By::Lane)[0].number(Metric::RecallsUnanswered), Some(1));
+    let connections = |found: &Snapshot| {
+        let row = counters::of(found, (By::Client, Label::Client), &"01".repeat(16));
+        row.number(Metric::Connections)
+    };
+    assert_eq!(connections(&found), Some(1));
     first.collect(&mut server);
     first.ack(&mut server);
     assert!(second.has_reply(&mut server));
     let found = counters::snapshot(&mut server, &mut admin);
     assert_eq!(found.rows(By::Lane)[0].number(Metric::RecallsUnanswered), Some(0));
+}
+
+#[test]
+fn a_client_that_died_with_leases_is_named_as_one_without_a_connection() {
+    let mut server = started(16);
+    let (first, second, _) = waiting(&mut server);
+    let mut admin = counters::admin(&mut server);
+    server.cut(first.peer.conn);
+    server.pass_ms(1500);
+    let found = counters::snapshot(&mut server, &mut admin);
+    let row = counters::of(&found, (By::Client, Label::Client), &"01".repeat(16));
+    assert_eq!(row.number(Metric::Connections), Some(0));
+    assert!(row.number(Metric::RecallAge) >= Some(1_500_000));
+    server.cut(second.peer.conn);
 }
