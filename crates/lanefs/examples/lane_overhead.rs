@@ -25,8 +25,9 @@ const MADE_NS: u64 = 1_600_000_000_000_000_000;
 const MADE: disk::Creation =
     disk::Creation { at_ns: MADE_NS, uid: 0, gid: 0, mode: 0o755, layout: wire::Layout::DEFAULT };
 const CONN: ConnId = ConnId(1);
-const REPETITION_COUNT: usize = 15;
-const REQUEST_COUNT: u64 = 400_000;
+/// Many short ones: on a busy machine most are not interrupted.
+const REPETITION_COUNT: usize = 301;
+const REQUEST_COUNT: u64 = 20_000;
 
 /// A lane and the turn it is driven with.
 struct Harness {
