@@ -174,7 +174,10 @@ impl Simulation {
             _ => &ways[..],
         };
         self.log_line(|| format!("partition {ways:?} of {} us", span_ns / 1000));
-        self.parted.extend(ways.iter().map(|way| (*way, until_ns)));
+        for way in ways {
+            let until = self.parted.entry(*way).or_default();
+            *until = until_ns.max(*until);
+        }
         let cuts = ways.len() == 2 && self.prng.one_in(2);
         let conns: Vec<ConnId> = self.conns.keys().copied().collect();
         for conn in conns {
@@ -189,7 +192,7 @@ impl Simulation {
                 } else {
                     let direction = known.direction_to(end);
                     direction.held_until_ns = direction.held_until_ns.max(until_ns);
-                    direction.parted_until_ns = until_ns;
+                    direction.parted_until_ns = direction.parted_until_ns.max(until_ns);
                 }
             }
         }

@@ -147,7 +147,8 @@ impl Simulation {
             let direction = known.direction_to(end);
             let retained_count = self.prng.below(direction.queue.len() + 1);
             direction.cut(retained_count);
-            direction.held_until_ns = self.now_ns + late_ns;
+            // What a partition holds back stays so.
+            direction.held_until_ns = direction.parted_until_ns.max(self.now_ns + late_ns);
             self.schedule_at(hang_ns, Due::CloseEnd(conn, end));
         }
     }
