@@ -14,7 +14,9 @@ const SILENCE_MS_MAX: u64 = 1000;
 const PREPARE_MS_MAX: u64 = 3000;
 
 impl Txns {
+    /// Begins a time-out, or begins it anew.
     fn begin_time_out(&mut self, at: Mono, time_out: TimeOut) {
+        self.end_time_out(time_out);
         self.time_outs.insert((at, time_out));
         self.time_out_at.insert(time_out, at);
     }
@@ -103,5 +105,22 @@ impl Lane {
         if running.is_some_and(|running| running.step == Step::Preparing) {
             self.try_again(turn, txn);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_that_begins_anew_ends_once() {
+        let mut txns = Txns::default();
+        let of = (ShardId(1), TxnId { coordinator: ShardId(0), number: 9 });
+        txns.await_outcome(Mono(0), of);
+        txns.await_outcome(Mono(5_000_000), of);
+        let time_outs: alloc::vec::Vec<Mono> = txns.time_outs.iter().map(|(at, _)| *at).collect();
+        assert_eq!(time_outs, [Mono(5_000_000).after_ms(SILENCE_MS_MAX)]);
+        txns.end_time_out(TimeOut::Silence(of.0, of.1));
+        assert!(txns.time_outs.is_empty() && txns.time_out_at.is_empty());
     }
 }
