@@ -247,7 +247,10 @@ impl Plan {
             (Kind::Unlink, 1),
             (Kind::Getattr, 3),
         ];
-        self.mix = MIX.to_vec();
+        // An inode that was removed is rightly missing.
+        let stays = |kind: Kind| !matches!(kind, Kind::Rename | Kind::Rmdir | Kind::Unlink);
+        let fits = |kind| rule != Rule::NewInodeLocked || stays(kind);
+        self.mix = MIX.into_iter().filter(|(kind, _)| fits(*kind)).collect();
         (self.choice_count, self.depth) = (4, 2);
         self.call_count = self.call_count.clamp(25, 50);
         self.peer_faults = false;
