@@ -92,12 +92,7 @@ impl Lane {
             ReceivedRequest { conn, open, request: &request, frame, bulk, denied, times };
         let row = request.op.row();
         if let Some((status, body)) = self.check_route(&request) {
-            let response = Response::plain(status, &body);
-            if row.is_answered_at_once() {
-                self.send_reply(turn, conn, &received.header(), &response);
-            } else {
-                self.send(turn, conn, &received.header(), &response);
-            }
+            self.refuse_route(turn, &received, &Response::plain(status, &body));
             return Ok(false);
         }
         if row.route == Route::Lane && self.recovery.is_over() {

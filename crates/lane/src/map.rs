@@ -2,9 +2,11 @@
 //! not move, so what this lane has stays.
 
 use crate::Lane;
+use crate::request::ReceivedRequest;
+use crate::response::Response;
 use alloc::vec::Vec;
 use interface::{ConnId, LogLevel, NetAction, Span, Turn};
-use wire::{Header, Map, ServerId, Wire as _};
+use wire::{Header, Map, ServerId, Wire as _, request_flag};
 
 impl Lane {
     /// The runtime has learnt of a map.
@@ -32,6 +34,25 @@ impl Lane {
         moved.into_iter().for_each(|server| self.end_links_to(turn, server));
         self.renew_links(turn);
         self.tell_map(turn);
+    }
+
+    /// Answers a request that belongs elsewhere, or that came by another map.
+    pub(crate) fn refuse_route(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+        response: &Response<'_>,
+    ) {
+        let (conn, request) = (received.conn, received.request);
+        if request.op.row().is_answered_at_once() {
+            self.send_reply(turn, conn, &received.header(), response);
+        } else {
+            self.send(turn, conn, &received.header(), response);
+        }
+        if request.flags & request_flag::REPLAY != 0 {
+            // The ReplayDone that follows it may not count without it.
+            self.close(turn, conn);
+        }
     }
 
     /// Whether this server has the same lanes and shards, in the same terms, and files lie where they

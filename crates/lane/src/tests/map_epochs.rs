@@ -105,3 +105,23 @@ fn stale_writes_and_requests_to_a_lane_are_refused_too_and_their_bytes_released(
     assert!(!server.is_closed(peer.conn));
     assert_eq!(names(&mut server, &mut peer, "a"), Status::NotFound, "Goodbye had no effect");
 }
+
+#[test]
+fn a_replay_refused_for_its_epoch_ends_the_connection() {
+    for later in [true, false] {
+        let mut server = started_again(35);
+        let mut peer = Peer::new(&mut server, &HelloFields::new(1));
+        let epoch = server.map.epoch().0;
+        let map_epoch = MapEpoch(if later { epoch + 1 } else { epoch - 1 });
+        let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
+        let replay = Request { map_epoch, flags: request_flag::REPLAY, ..head };
+        peer.send_routed(&mut server, &replay, &create("a").to_bytes(), None);
+        server.run();
+        let expected = if later { Status::RetryLater } else { Status::StaleMap };
+        assert_eq!(peer.replies(&mut server)[0].head.status, expected);
+        assert!(
+            server.is_closed(peer.conn),
+            "a ReplayDone behind it would end recovery without it"
+        );
+    }
+}
