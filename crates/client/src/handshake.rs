@@ -223,6 +223,7 @@ impl Client {
                 && let Some(link) = self.servers.link_mut(link_index)
             {
                 link.state = LinkState::Idle;
+                self.route_all();
             }
             return;
         }

@@ -426,7 +426,7 @@ impl Client {
     }
 
     /// Routes all requests anew that are not on a connection and do not wait for a time.
-    fn route_all(&mut self) {
+    pub(crate) fn route_all(&mut self) {
         self.clear_queues();
         let queued = self.requests.iter().filter(|(_, exchange)| {
             !matches!(exchange.place, Place::LayoutWait | Place::Later | Place::Sent)

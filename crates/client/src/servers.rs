@@ -420,7 +420,10 @@ impl Servers {
                 let link_index = self.find_link(INITIAL, LaneId(lane.0 % lane_count))?;
                 return Some(self.to_lane(link_index));
             }
-            Target::Link(link_index) => return Some(self.to_lane(link_index)),
+            // A lane that is no more has no leases to keep.
+            Target::Link(link_index) => {
+                return self.has_lane(link_index).then(|| self.to_lane(link_index));
+            }
         };
         let session_index = self.session_index(shard)?;
         Some(Destination { shard, session_index, link_index: self.link_of_shard(shard)? })
