@@ -109,6 +109,7 @@ impl Simulation {
     pub(crate) fn check_caches(&mut self, call: &CallRecord) {
         if let Some(attr) = call.result().and_then(|result| result.attr)
             && has_version(&call.spec, attr.inode)
+            && self.was_answered_since_the_last_crash(call, attr.inode)
         {
             let known = self.shown.attributes.entry(attr.inode).or_insert(attr);
             if known.version < attr.version {
@@ -159,6 +160,13 @@ impl Simulation {
                 self.check_known_name("L1", Some(client), (key, value));
             }
         }
+    }
+
+    /// Whether the process that serves the inode now has answered the call. What an earlier one sent
+    /// may arrive after its crash, and is lost with its client.
+    fn was_answered_since_the_last_crash(&self, call: &CallRecord, inode: InodeNo) -> bool {
+        let server = self.server_of(inode.shard());
+        call.began_lives[server] == self.lives()[server]
     }
 
     fn check_attributes(&mut self, rule: &str, client: usize, attr: &Attr) {
