@@ -57,18 +57,17 @@ impl Inodes {
         self.inode_count += 1;
     }
 
-    pub(crate) fn remove(&mut self, inode: InodeNo) {
+    /// Removes an inode, if it is in memory.
+    pub(crate) fn remove(&mut self, inode: InodeNo) -> Option<Inode> {
         let (page_no, slot) = place(inode);
-        let Some(page) = self.pages.get_mut(&page_no) else {
-            return;
-        };
-        if page.slots[slot].take().is_some() {
-            page.inode_count -= 1;
-            self.inode_count -= 1;
-            if page.inode_count == 0 {
-                self.pages.remove(&page_no);
-            }
+        let page = self.pages.get_mut(&page_no)?;
+        let removed = page.slots[slot].take()?;
+        page.inode_count -= 1;
+        self.inode_count -= 1;
+        if page.inode_count == 0 {
+            self.pages.remove(&page_no);
         }
+        Some(*removed)
     }
 
     #[cfg(test)]

@@ -36,6 +36,7 @@ mod multi_shard;
 mod needs;
 mod ops;
 mod privileged_bits;
+mod removed_links;
 mod requirements;
 mod residency;
 mod shard;

@@ -7,6 +7,7 @@ use crate::export::ExportTracking;
 use crate::hash::NameKey;
 use crate::inode::{Body, Inode};
 use crate::inodes::Inodes;
+use crate::removed_links::RemovedLinks;
 use crate::residency::Residency;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,7 @@ pub(crate) struct State {
     inodes: Inodes,
     /// Inodes without a name.
     pub(crate) orphans: BTreeSet<InodeNo>,
+    pub(crate) removed_links: RemovedLinks,
     next_count: u64,
     /// The first epoch of counts and the last count of the generation in use.
     generation_epoch: u64,
@@ -49,6 +51,7 @@ impl State {
             layout: made.layout,
             inodes: Inodes::new(key),
             orphans: BTreeSet::new(),
+            removed_links: RemovedLinks::default(),
             next_count: 1,
             generation_epoch: 0,
             count_max: Self::COUNT_MAX,
@@ -99,7 +102,8 @@ impl State {
         }
     }
 
-    pub(crate) fn remove_inode(&mut self, inode: InodeNo) {
+    /// Removes an inode from memory.
+    pub(crate) fn forget_inode(&mut self, inode: InodeNo) {
         self.inodes.remove(inode);
     }
 
@@ -227,7 +231,10 @@ impl State {
                 self.export_tracking.touch(*inode);
             }
             Change::InodeRemoved { inode } => {
-                self.inodes.remove(*inode);
+                if let Some(Inode { body: Body::Symlink(target), .. }) = self.inodes.remove(*inode)
+                {
+                    self.removed_links.add(*inode, target);
+                }
                 self.orphans.remove(inode);
                 self.export_tracking.unname(*inode);
                 self.export_tracking.touch(*inode);

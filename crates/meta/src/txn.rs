@@ -178,6 +178,11 @@ impl<'s> Txn<'s> {
         self.state.inode(inode).ok_or(Status::Stale)
     }
 
+    /// The target of a symbolic link that was removed a moment ago.
+    pub(crate) fn removed_link(&self, inode: InodeNo) -> Result<&[u8], Status> {
+        self.state.removed_links.target(inode).ok_or(Status::Stale)
+    }
+
     /// An inode's row, of this shard or from another shard's snapshot.
     pub(crate) fn row(&self, inode: InodeNo) -> Result<InodeRow, Status> {
         if let Some(multi_shard) = self.multi_shard.as_ref().filter(|_| !self.is_here(inode)) {

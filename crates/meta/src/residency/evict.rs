@@ -15,7 +15,7 @@ impl State {
         match unit {
             Unit::Inode(inode) => {
                 let there = self.inode(*inode).is_some();
-                self.remove_inode(*inode);
+                self.forget_inode(*inode);
                 if let Some(residency) = self.residency.as_mut().filter(|_| there) {
                     residency.on_disk_below = residency.on_disk_below.max(inode.count() + 1);
                 }
