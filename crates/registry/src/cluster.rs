@@ -120,6 +120,20 @@ pub fn prefix(fs: [u8; 16]) -> String {
     format!("/lanefs/{}/", hex::encode(fs))
 }
 
+/// The file systems that have an entry `fs` in etcd, in the order of their uuids.
+///
+/// # Errors
+/// [`RegistryError`] of etcd.
+pub fn file_systems(etcd: &Etcd) -> Result<Vec<[u8; 16]>, RegistryError> {
+    let fs_of = |key: &str| {
+        let digits = key.strip_prefix("/lanefs/")?.strip_suffix("/fs")?;
+        let mut fs = [0; 16];
+        hex::decode_to_slice(digits, &mut fs).ok().map(|()| fs)
+    };
+    let entries = etcd.read("/lanefs/")?.entries;
+    Ok(entries.iter().filter_map(|entry| fs_of(&entry.key)).collect())
+}
+
 /// The key of what a join token opens. It is below no file system's prefix.
 #[must_use]
 pub fn join_key(token_id: [u8; 8]) -> String {

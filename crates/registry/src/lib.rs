@@ -13,7 +13,8 @@ mod gateway;
 mod local;
 
 pub use cluster::{
-    Alive, Brought, Cluster, Founding, Server, ServerState, Shards, change, join_key, prefix,
+    Alive, Brought, Cluster, Founding, Server, ServerState, Shards, change, file_systems, join_key,
+    prefix,
 };
 pub use error::RegistryError;
 pub use etcd::{Etcd, LeaseId, Snapshot, Versioned, Write};

@@ -190,18 +190,15 @@ fn of_store(path: &Path) -> Result<Found> {
 /// The only one of an etcd.
 fn of_etcd(url: &str) -> Result<Found> {
     let etcd = etcd(url)?;
-    let fs_of = |key: &str| {
-        let digits = key.strip_prefix("/lanefs/")?.strip_suffix("/fs")?;
-        let mut fs = [0; 16];
-        hex::decode_to_slice(digits, &mut fs).ok().map(|()| FsUuid(fs))
-    };
-    let snapshot = etcd.read("/lanefs/").map_err(failed)?;
-    let all: Vec<FsUuid> = snapshot.entries.iter().filter_map(|entry| fs_of(&entry.key)).collect();
-    match all.as_slice() {
+    let all = registry::file_systems(&etcd).map_err(failed)?;
+    match *all.as_slice() {
         [] => bail!("the etcd at {url} knows no cluster"),
-        [fs] => Ok(Found { fs: *fs, url: url.to_owned(), cluster: read(&etcd, *fs, url)? }),
-        several => {
-            bail!("the etcd at {url} knows {} clusters: name the store of a server", several.len())
+        [fs] => {
+            let fs = FsUuid(fs);
+            Ok(Found { fs, url: url.to_owned(), cluster: read(&etcd, fs, url)? })
+        }
+        [..] => {
+            bail!("the etcd at {url} knows {} clusters: name the store of a server", all.len())
         }
     }
 }
