@@ -48,7 +48,7 @@ pub(crate) use certificates::{CertArg, texts as certificate_texts};
 pub(crate) use check::{Backup, Check, Dump, Restore};
 pub(crate) use cluster::{
     Cluster, ClusterArg, ClusterCommand, ClusterInit, ClusterStatus, ClusterToken, RegistryArg,
-    Servers, WEIGHT,
+    SERVER_COUNT_MAX, Servers, ServersArg, WEIGHT,
 };
 pub(crate) use doctor::Doctor;
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
@@ -415,6 +415,8 @@ pub(crate) struct Up {
     /// Address to serve on [default: 127.0.0.1:7117, or the next free port]
     #[arg(long, value_name = "HOST:PORT", value_parser = address::read)]
     pub(crate) listen: Option<String>,
+    #[command(flatten)]
+    pub(crate) servers: ServersArg,
     /// Lanes (threads) of the server and of the mount [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(LANE_COUNT_MAX)))]
     pub(crate) lanes: Option<u16>,

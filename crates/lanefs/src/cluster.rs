@@ -17,6 +17,7 @@ use crate::args::{self, ClusterCommand};
 use crate::{out, secret};
 use anyhow::{Result, bail};
 use ask::{NEVER_STARTED, etcd, failed, not_of_cluster, read, server_of};
+use join::Joining;
 use registry::{Brought, Etcd, Founding};
 use std::path::Path;
 use store::{Shape, Store};
@@ -50,6 +51,23 @@ fn init(args: &args::ClusterInit) -> Result<()> {
     };
     read(&etcd, superblock.fs, &args.etcd)?;
     bail!("{} is the store of server {} of a cluster already", path.display(), member.server)
+}
+
+/// Makes an open store that of the first server of a cluster, unless it is that already.
+pub(crate) fn make(store: &mut Store, url: &str) -> Result<()> {
+    let etcd = etcd(url)?;
+    match store.superblock().member {
+        None => found(&etcd, store, url),
+        Some(_) => read(&etcd, store.superblock().fs, url).map(drop),
+    }
+}
+
+/// Makes the store of a further server, on the machine of the first one's, unless there is one already.
+pub(crate) fn extend(first: &Path, path: &Path, url: &str) -> Result<()> {
+    match Joining::beside(first, path, url)? {
+        Some(joining) => joining.join((NEVER_STARTED, 1), &Shape::default()).map(drop),
+        None => Ok(()),
+    }
 }
 
 /// Writes the first server of a cluster into the registry, and then into the store.

@@ -1,12 +1,14 @@
-//! `lanefs up DIR`: a store, its server and its mount from one command.
+//! `lanefs up DIR`: a store, its server and its mount from one command; or several servers.
 //!
 //! This file prepares directory, store, secret and listening socket; the [`supervisor`] runs the processes.
-//! Invariant: nothing is started before everything was checked.
+//! Invariant: no server and no mount is started before everything was checked.
 
 mod child;
+mod place;
 mod plan;
 mod rates;
 mod screen;
+mod servers;
 mod supervisor;
 
 use crate::args::{self, SealArg};
@@ -14,15 +16,19 @@ use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Kind};
 use crate::{address, background, driver, fuse_device, log, mounts, out, secret};
 use anyhow::{Context as _, Result, bail};
+use place::Place;
+pub(crate) use place::bind;
 pub(crate) use plan::Plan;
 use ring::{DriverFound, DriverKind};
 use rustix::io::Errno;
 pub(crate) use screen::leases;
+use servers::Cluster;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use store::{RootDir, Shape};
 use tracing::warn;
 
 /// Ports tried after the default one.
@@ -30,9 +36,6 @@ const PORT_COUNT_MAX: u16 = 100;
 
 /// The time limit for a reply of an existing mount.
 const PROBE: Duration = Duration::from_secs(10);
-
-/// How long the socket of a killed server may stay.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Up) -> Result<()> {
@@ -110,12 +113,20 @@ fn prepare(args: &args::Up) -> Result<Plan> {
     if obstacle.is_none() {
         fuse_device::transport(args.fuse, mount_driver)?;
     }
+    let server_count = servers::count(&store, args.servers.servers)?;
+    let cluster = match server_count {
+        1 => None,
+        count => {
+            let root = args.serving.root_dir.over(RootDir::of_process());
+            let shape = Shape { root, ..Shape::default() };
+            Some(Cluster::start((&store, address), &shape, count)?)
+        }
+    };
     Ok(Plan {
         dir,
-        store,
+        first: Place { store, listener, address },
+        cluster,
         secret_file,
-        listener,
-        address,
         lanes: args.lanes,
         spin: args.spin.spin,
         pin: args.pin.pin,
@@ -207,27 +218,4 @@ fn listen(asked: Option<&str>) -> Result<TcpListener> {
         }
     }
     bail!("no free port from {} on; name one with --listen", address::PORT_DEFAULT)
-}
-
-/// Binds and listens on exactly this address, which `option` names. The kernel may hold the socket of a server that was
-/// killed for a moment longer than the process, so an address in use is tried again for a while.
-pub(crate) fn bind(text: &str, option: &str) -> Result<TcpListener> {
-    let address = address::resolve(text)?;
-    let deadline = Instant::now() + LINGER;
-    let bound = loop {
-        match TcpListener::bind(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
-                std::thread::sleep(LINGER / 20);
-            }
-            bound => break bound,
-        }
-    };
-    bound.map_err(|error| {
-        let line = if error.kind() == io::ErrorKind::AddrInUse {
-            format!("{address} is in use by another program; name another with {option} HOST:PORT")
-        } else {
-            format!("{option}: cannot listen on {address}: {error}")
-        };
-        Exit::new(Code::Failed, line).into()
-    })
 }

@@ -1,9 +1,10 @@
 //! An etcd of this process alone, on loopback: for tests, and to try a cluster out on one machine.
 //!
-//! Invariant: it ends with the value that started it.
+//! Invariant: it ends with the value that started it, at the latest with the thread.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -38,7 +39,7 @@ impl LocalEtcd {
         const SHOWN_COUNT: usize = 5;
         let (url, peer) = (format!("http://{client}"), format!("http://{peer}"));
         is_installed()?;
-        // It ends with this process, also when that is killed.
+        // It ends with the thread that starts it, also when this process is killed.
         let spawned = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "etcd", "--data-dir"])
             .arg(data)
@@ -47,6 +48,8 @@ impl LocalEtcd {
             .args(["--name", "local", "--initial-cluster", &format!("local={peer}")])
             // It runs on others, and says that this is not tested.
             .env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH)
+            // Ctrl-C is for this process, which ends it behind its servers.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -83,6 +86,11 @@ impl LocalEtcd {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Whether its process has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
     }
 
     fn kill(&mut self) {

@@ -6,6 +6,7 @@
 mod bench_lane_overhead;
 mod bench_statx;
 mod ci;
+mod cluster;
 mod crash;
 mod debian;
 mod forbidden;
@@ -67,6 +68,8 @@ enum Chore {
     Posix(posix::Posix),
     /// Make a Debian package, and install, use and purge it in an overlay of this machine; needs root, FUSE
     Package(package::Args),
+    /// Run several servers, their etcd and a mount of them on this machine, until Ctrl-C: `lanefs up --servers`
+    Cluster(cluster::Args),
     /// Follow README in a fresh Debian that debootstrap makes; needs root, FUSE, a network
     Debian(debian::Args),
     /// Measure
@@ -110,6 +113,7 @@ fn run(chore: &Chore) -> Result<()> {
         Chore::Hostile(args) => hostile::run(*args),
         Chore::Posix(args) => posix::run_alone(args),
         Chore::Package(args) => package::run_alone(args),
+        Chore::Cluster(args) => cluster::run_alone(args),
         Chore::Debian(args) => debian::run_alone(args),
         Chore::Bench(Bench::LaneOverhead) => bench_lane_overhead::run_measurement(),
         Chore::Bench(Bench::Statx) => bench_statx::run_measurement(),

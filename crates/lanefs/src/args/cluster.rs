@@ -36,6 +36,19 @@ pub(crate) struct ClusterArg {
     pub(crate) advertise: Option<String>,
 }
 
+/// Most servers of `lanefs up`.
+pub(crate) const SERVER_COUNT_MAX: u16 = 16;
+
+/// How many servers `lanefs up` has.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ServersArg {
+    /// Several servers, to try a cluster out on one machine: their stores are PATH, PATH-2, PATH-3, ..., and
+    /// an etcd of their own runs on loopback, with its data in PATH-etcd. Needs etcd (Debian's etcd-server)
+    /// [default: as many as there are already, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(SERVER_COUNT_MAX)))]
+    pub(crate) servers: Option<u16>,
+}
+
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
   lanefs cluster init --store ./store --etcd http://127.0.0.1:2379

@@ -28,8 +28,7 @@ pub(super) fn etcd(url: &str) -> Result<Etcd> {
 
 /// What the registry has of a cluster, which must be there.
 pub(super) fn read(etcd: &Etcd, fs: FsUuid, url: &str) -> Result<Cluster> {
-    let snapshot = etcd.read(&registry::prefix(fs.0)).map_err(failed)?;
-    let cluster = Cluster::read(fs.0, &snapshot).map_err(failed)?;
+    let cluster = read_any(etcd, fs)?;
     if !cluster.exists() {
         bail!(
             "the etcd at {url} knows no cluster of file system {fs}: it is another etcd, or has lost \
@@ -37,6 +36,12 @@ pub(super) fn read(etcd: &Etcd, fs: FsUuid, url: &str) -> Result<Cluster> {
         );
     }
     Ok(cluster)
+}
+
+/// What the registry has of a file system, if anything.
+pub(super) fn read_any(etcd: &Etcd, fs: FsUuid) -> Result<Cluster> {
+    let snapshot = etcd.read(&registry::prefix(fs.0)).map_err(failed)?;
+    Cluster::read(fs.0, &snapshot).map_err(failed)
 }
 
 /// An entry of the registry.

@@ -4,9 +4,9 @@
 //! token is used up; the store. After a crash between the last two the registry knows the uuid, and
 //! the same command goes on without the token.
 
-use super::ask::{etcd, failed, not_of_cluster, server_of};
+use super::ask::{etcd, failed, not_of_cluster, read_any, server_of};
 use super::token::{Package, Token};
-use crate::args::ClusterArg;
+use crate::args::{ClusterArg, WEIGHT};
 use crate::exit::Exit;
 use crate::secret;
 use anyhow::{Context as _, Result, bail};
@@ -17,19 +17,29 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use store::{Draft, Shape, Store, StoreFault};
 use tracing::{info, warn};
-use wire::{Layout, Secret, ServerId, ShardCounts};
+use wire::{FsUuid, Layout, Secret, ServerId, ShardCounts};
 
 /// A store that is to join.
 pub(crate) struct Joining {
     path: PathBuf,
     url: String,
     etcd: Etcd,
-    /// Begun earlier, and known to the registry.
-    known: Option<Draft>,
-    /// What the token opens; `None` if the store is known.
-    opened: Option<(Token, Package)>,
+    begun: Begun,
     weight: u32,
 }
+
+/// What a store is to become that of a further server with.
+enum Begun {
+    /// Begun earlier, and known to the registry.
+    Known(Draft),
+    /// With what a token opens.
+    ByToken(Token, Package),
+    /// With what another server's store says.
+    ByStore(FsUuid, FsKey),
+}
+
+/// The key of a file system.
+type FsKey = [u8; 32];
 
 /// The place of a server's store.
 pub(crate) const fn member(server: ServerId, shards: &Shards, store: [u8; 16]) -> Member {
@@ -54,22 +64,12 @@ impl Joining {
             );
         }
         let etcd = etcd(url)?;
-        let begun = Draft::unfinished(path)?;
-        let is_known = |draft: &Draft| -> Result<bool> {
-            let snapshot = etcd.read(&registry::prefix(draft.fs().0)).map_err(failed)?;
-            let cluster = registry::Cluster::read(draft.fs().0, &snapshot).map_err(failed)?;
-            Ok(cluster.server_of(&hex::encode(draft.uuid())).is_some())
-        };
-        let known = match begun {
-            Some(draft) if is_known(&draft)? => Some(draft),
-            Some(_) | None => None,
-        };
-        let opened = match (&known, &args.join) {
-            (Some(_), _) => None,
+        let begun = match (known(&etcd, path)?, &args.join) {
+            (Some(draft), _) => Begun::Known(draft),
             (None, Some(text)) => {
                 let token = Token::parse(text)?;
                 let package = token.open(&etcd)?;
-                Some((token, package))
+                Begun::ByToken(token, package)
             }
             (None, None) => {
                 return Err(Exit::usage(format!(
@@ -80,13 +80,32 @@ impl Joining {
             }
         };
         let (path, url, weight) = (path.to_owned(), url.clone(), args.weight);
-        Ok(Some(Self { path, url, etcd, known, opened, weight }))
+        Ok(Some(Self { path, url, etcd, begun, weight }))
+    }
+
+    /// If there is no store at `path`: what it needs to become that of a further server beside the one
+    /// whose store is `first`, on the same machine.
+    pub(crate) fn beside(first: &Path, path: &Path, url: &str) -> Result<Option<Self>> {
+        if superblock(path)?.is_some() {
+            return Ok(None);
+        }
+        let etcd = etcd(url)?;
+        let begun = match known(&etcd, path)? {
+            Some(draft) => Begun::Known(draft),
+            None => {
+                let (superblock, key) = store::superblock_and_key(first)?;
+                Begun::ByStore(superblock.fs, key)
+            }
+        };
+        let (path, url, weight) = (path.to_owned(), url.to_owned(), WEIGHT);
+        Ok(Some(Self { path, url, etcd, begun, weight }))
     }
 
     /// Brings the secret of the cluster's clients, if there is no file with one yet.
     pub(crate) fn bring_secret(&self, named: Option<&Path>) -> Result<()> {
-        let opened = self.opened.as_ref();
-        let Some(secret) = opened.and_then(|(_, package)| package.secret) else { return Ok(()) };
+        let Begun::ByToken(_, Package { secret: Some(secret), .. }) = self.begun else {
+            return Ok(());
+        };
         let path = secret::path_or_new(named);
         match secret::read_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -107,13 +126,13 @@ impl Joining {
 
     /// Joins, makes the store and opens it.
     pub(crate) fn join(self, at: (SocketAddr, u16), shape: &Shape) -> Result<Store> {
-        let Self { path, url, etcd, known, opened, weight } = self;
-        let (draft, token) = match (known, opened) {
-            (Some(draft), _) => (draft, None),
-            (None, Some((token, Package { fs, key, secret: _ }))) => {
+        let Self { path, url, etcd, begun, weight } = self;
+        let (draft, token) = match begun {
+            Begun::Known(draft) => (draft, None),
+            Begun::ByToken(token, Package { fs, key, secret: _ }) => {
                 (Draft::begin(&path, fs, key)?, Some(token))
             }
-            (None, None) => bail!("bug: a store joins by a token or is known"),
+            Begun::ByStore(fs, key) => (Draft::begin(&path, fs, key)?, None),
         };
         let server = server_of(draft.uuid(), weight, at);
         let (server, shards, layout) = add(&etcd, &draft, server, token.as_ref())?;
@@ -128,6 +147,13 @@ impl Joining {
         info!("joined the cluster of file system {} as server {server}", store.superblock().fs);
         Ok(store)
     }
+}
+
+/// The store that was begun at `path`, if the registry knows it.
+fn known(etcd: &Etcd, path: &Path) -> Result<Option<Draft>> {
+    let Some(draft) = Draft::unfinished(path)? else { return Ok(None) };
+    let cluster = read_any(etcd, draft.fs())?;
+    Ok(cluster.server_of(&hex::encode(draft.uuid())).is_some().then_some(draft))
 }
 
 /// That of the store, if there is one.

@@ -1,5 +1,6 @@
 //! One child process of `up`: its start, output and end.
 
+use super::place::Place;
 use super::plan::{EXPORT, Plan};
 use super::rates::Rates;
 use crate::address;
@@ -17,21 +18,22 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 use wire::ClientUuid;
 
-/// Which of the two.
+/// Which of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// `lanefs serve`.
-    Server,
+    /// `lanefs serve`: of several its number, from 1; 0 of the only one.
+    Server(u16),
     /// `lanefs mount`.
     Mount,
 }
 
 impl Role {
     /// For people.
-    pub(crate) const fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> String {
         match self {
-            Self::Server => "server",
-            Self::Mount => "mount",
+            Self::Server(0) => "server".to_owned(),
+            Self::Server(number) => format!("server {number}"),
+            Self::Mount => "mount".to_owned(),
         }
     }
 }
@@ -49,8 +51,8 @@ pub(crate) enum ChildEvent {
     Signal,
     /// The server is to read its secret and certificates again.
     Reload,
-    /// What the server does, once a second.
-    Rates(Rates),
+    /// What a server does, once a second.
+    Rates(Role, Rates),
 }
 
 /// A running child.
@@ -89,27 +91,32 @@ impl Child {
     }
 }
 
-/// The server; with `only` set it refuses another file system's store.
-pub(crate) fn server_command(plan: &Plan, only: Option<&str>) -> Result<Command> {
+/// A server; with `only` set it refuses another file system's store.
+pub(crate) fn server_command(plan: &Plan, place: &Place, only: Option<&str>) -> Result<Command> {
     let mut command = myself();
     command.arg("serve").arg("--parent-pid").arg(std::process::id().to_string());
-    command.arg("--store").arg(&plan.store);
+    command.arg("--store").arg(&place.store);
     command.arg("--secret-file").arg(&plan.secret_file);
     command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
-    command.arg("--listen").arg(plan.address.to_string()).arg("--listen-on-stdin");
+    command.arg("--listen").arg(place.address.to_string()).arg("--listen-on-stdin");
     command.arg("--spin").arg(time_text(plan.spin));
     command.arg("--driver").arg(plan.driver.kind.text());
     command.arg("--pin").arg(plan.pin.text());
     command.args(plan.serving.texts()).args(plan.seal.texts()).args(plan.log_level.texts());
     command.args(plan.certificates.iter().flat_map(certificate_texts));
-    command.args(plan.metrics.texts());
+    if place.address == plan.first.address {
+        command.args(plan.metrics.texts());
+    }
+    if let Some(cluster) = &plan.cluster {
+        command.arg("--cluster").arg(&cluster.url);
+    }
     if let Some(lanes) = plan.lanes {
         command.arg("--lanes").arg(lanes.to_string());
     }
     if let Some(fs) = only {
         command.arg("--only").arg(fs);
     }
-    command.stdin(OwnedFd::from(plan.listener.try_clone()?));
+    command.stdin(OwnedFd::from(place.listener.try_clone()?));
     Ok(command)
 }
 
@@ -134,13 +141,14 @@ pub(crate) fn mount_command(plan: &Plan, client: ClientUuid, predecessor: Client
     }
     command.args(plan.powers.texts()).args(plan.seal.texts()).args(plan.log_level.texts());
     command.stdin(Stdio::null());
-    command.arg("--").arg(own_address(plan)).arg(&plan.dir);
+    let addresses: Vec<String> = plan.servers().map(own_address).collect();
+    command.arg("--").arg(addresses.join(",")).arg(&plan.dir);
     command
 }
 
-/// Where this machine reaches the server.
-pub(crate) fn own_address(plan: &Plan) -> String {
-    address::loopback_if_unspecified(plan.address).to_string()
+/// Where this machine reaches a server.
+pub(crate) fn own_address(place: &Place) -> String {
+    address::loopback_if_unspecified(place.address).to_string()
 }
 
 /// Two threads that read what the child writes; when both streams have ended, its end is waited

@@ -1,27 +1,26 @@
 //! The plan of `up`: addresses, paths and options of its server and mount.
 
+use super::place::Place;
+use super::servers::Cluster;
 use crate::args::{self, Pin, Transport};
 use library::certificates::Files;
 use ring::{DriverFound, DriverKind};
-use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// The export of `up`'s own mount.
 pub(crate) const EXPORT: &str = "up";
 
-/// Everything checked, nothing started.
+/// Everything checked, no server and no mount started.
 pub(crate) struct Plan {
     /// Absolute.
     pub(crate) dir: PathBuf,
-    /// Absolute.
-    pub(crate) store: PathBuf,
+    /// The only server, or the first one of a cluster.
+    pub(crate) first: Place,
+    /// The others, where there are several.
+    pub(crate) cluster: Option<Cluster>,
     /// Absolute.
     pub(crate) secret_file: PathBuf,
-    /// WatchedSecrets by this process, so that clients queue while the server is away.
-    pub(crate) listener: TcpListener,
-    /// What it listens on.
-    pub(crate) address: SocketAddr,
     /// Lanes asked for.
     pub(crate) lanes: Option<u16>,
     /// How long lanes look out for more work before they sleep.
@@ -50,4 +49,12 @@ pub(crate) struct Plan {
     pub(crate) log_level: args::LogArg,
     /// In the background: where output goes once everything runs.
     pub(crate) log: Option<PathBuf>,
+}
+
+impl Plan {
+    /// The servers in order.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Place> {
+        let further = self.cluster.iter().flat_map(|cluster| &cluster.further);
+        std::iter::once(&self.first).chain(further)
+    }
 }

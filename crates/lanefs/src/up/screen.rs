@@ -1,13 +1,14 @@
 //! The output of `up`: plain lines, or one small screen that stays in place on a terminal.
 
-use super::child::{ChildEvent, own_address};
+use super::child::{ChildEvent, Role, own_address};
+use super::place::Place;
 use super::plan::{EXPORT, Plan};
 use super::rates::Rates;
 use crate::{address, log, out, secret};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use library::{ConnectOptions, DriverChoice, Identity, Stats, Volume};
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tracing::info;
@@ -24,7 +25,8 @@ pub(crate) struct Screen {
 struct Live {
     bar: ProgressBar,
     facts: Vec<(String, String)>,
-    rates: Option<Rates>,
+    /// Of each server.
+    rates: BTreeMap<String, Rates>,
 }
 
 impl Screen {
@@ -43,7 +45,7 @@ impl Screen {
             // There is no place left to say that stderr is closed.
             let _unread = above.suspend(|| std::io::stderr().lock().write_all(line));
         });
-        Self { live: Some(Live { bar, facts: Vec::new(), rates: None }), in_background }
+        Self { live: Some(Live { bar, facts: Vec::new(), rates: BTreeMap::new() }), in_background }
     }
 
     /// Whether rates are shown.
@@ -74,10 +76,10 @@ impl Screen {
         }
     }
 
-    /// What the server does now.
-    pub(crate) fn rates(&mut self, rates: Rates) {
+    /// What a server does now.
+    pub(crate) fn rates(&mut self, server: Role, rates: Rates) {
         if let Some(live) = &mut self.live {
-            live.rates = Some(rates);
+            live.rates.insert(server.text(), rates);
             live.draw();
         }
     }
@@ -96,8 +98,8 @@ impl Live {
         let mut lines: Vec<String> = Vec::with_capacity(self.facts.len() + 1);
         let head = |name: &str| format!("{name:width$}  ");
         lines.extend(self.facts.iter().map(|(name, value)| folded(&head(name), value, " ")));
-        if let Some(rates) = &self.rates {
-            lines.push(folded(&head("now"), &rates_text(rates), ", "));
+        if let Some(rates) = self.rates.values().copied().reduce(Rates::and) {
+            lines.push(folded(&head("now"), &rates_text(&rates), ", "));
         }
         self.bar.set_message(lines.join("\n"));
         self.bar.tick();
@@ -144,7 +146,8 @@ fn rates_text(rates: &Rates) -> String {
 /// The command that mounts the same file system a second time.
 pub(crate) fn second_mount(plan: &Plan) -> String {
     let program = program_text();
-    let mut line = format!("{program} mount {} OTHER-DIR --export {EXPORT}", own_address(plan));
+    let mut line =
+        format!("{program} mount {} OTHER-DIR --export {EXPORT}", own_address(&plan.first));
     let usual = secret::path(None).ok();
     if usual.as_deref() != Some(plan.secret_file.as_path()) {
         line.push_str(&format!(" --secret-file {}", plan.secret_file.display()));
@@ -165,37 +168,31 @@ fn program_text() -> String {
     if same { "lanefs".to_owned() } else { me.display().to_string() }
 }
 
-/// Reads the server's counters once a second, on a thread of its own, until the receiver is
-/// dropped.
-pub(crate) fn watch_rates(
-    address: &str,
-    secret_file: &Path,
-    sealing: ring::Sealing,
-    events: Sender<ChildEvent>,
-) {
-    let Ok(address) = address::resolve(address) else { return };
-    let Ok(secret) = secret::read(secret_file) else { return };
+/// Reads a server's counters once a second, on a thread of its own, until the receiver is dropped.
+pub(crate) fn watch_rates((role, place): (Role, &Place), plan: &Plan, events: Sender<ChildEvent>) {
+    let Ok(address) = address::resolve(&own_address(place)) else { return };
+    let Ok(secret) = secret::read(&plan.secret_file) else { return };
     let options = ConnectOptions {
         address,
         secret,
-        secret_file: Some(secret_file.to_path_buf()),
+        secret_file: Some(plan.secret_file.clone()),
         export: EXPORT.to_owned(),
         purpose: library::Purpose::Use,
         identity: Identity::of_process(),
         connect_timeout: Duration::from_secs(5),
         driver: DriverChoice::Auto,
-        sealing,
+        sealing: plan.seal.sealing(),
         certificates: None,
     };
     let thread = std::thread::Builder::new().name("rates".to_owned());
     // Without the thread there are no rates, and nothing else is lost.
-    let _no_rates = thread.spawn(move || watch(&options, &events));
+    let _no_rates = thread.spawn(move || watch(role, &options, &events));
 }
 
-fn watch(options: &ConnectOptions, events: &Sender<ChildEvent>) {
+fn watch(role: Role, options: &ConnectOptions, events: &Sender<ChildEvent>) {
     loop {
         if let Ok(mut volume) = Volume::connect(options)
-            && !watch_volume(&mut volume, events)
+            && !watch_volume(role, &mut volume, events)
         {
             return;
         }
@@ -204,7 +201,7 @@ fn watch(options: &ConnectOptions, events: &Sender<ChildEvent>) {
 }
 
 /// Returns whether the receiver still exists.
-fn watch_volume(volume: &mut Volume, events: &Sender<ChildEvent>) -> bool {
+fn watch_volume(role: Role, volume: &mut Volume, events: &Sender<ChildEvent>) -> bool {
     let mut before: Option<(Instant, Stats)> = None;
     let mut asked_count = 0;
     while let Ok(lanes) = volume.stats() {
@@ -215,7 +212,7 @@ fn watch_volume(volume: &mut Volume, events: &Sender<ChildEvent>) -> bool {
         sum.request_count = sum.request_count.saturating_sub(asked_count);
         if let Some((then, old)) = before {
             let rates = rates_between(&old, &sum, now.duration_since(then), lanes.len());
-            if events.send(ChildEvent::Rates(rates)).is_err() {
+            if events.send(ChildEvent::Rates(role, rates)).is_err() {
                 return false;
             }
         }

@@ -1,10 +1,10 @@
-//! Runs a server and a mount, restarts them, and ends them in the right order.
+//! Runs the servers and a mount, restarts them, and ends them in the right order.
 //!
 //! ```text
 //! Idle ─▶ Running ─▶ (ended) ─▶ Due at a time ─▶ Running ...
 //!            └ ended too often, in order, or permanently ─▶ Over
 //! ```
-//! Invariant: the mount ends before the server, so that the server receives all its changes.
+//! Invariant: the mount ends before the servers, so that they receive all its changes.
 
 use super::child::{self, Child, ChildEvent, Role};
 use super::plan::Plan;
@@ -12,7 +12,7 @@ use super::screen::{Screen, second_mount, watch_rates};
 use crate::exit::{Code, Exit};
 use crate::running::{self, Entry, Kind, Running};
 use crate::{background, driver, log, mounts, notify, signals};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use rustix::process::Signal;
 use signal_hook::consts::SIGHUP;
 use std::os::unix::process::ExitStatusExt as _;
@@ -80,7 +80,8 @@ struct Supervisor<'p> {
     screen: Screen,
     events: Receiver<ChildEvent>,
     sender: Sender<ChildEvent>,
-    server: Post,
+    /// The only one, or all.
+    servers: Vec<Post>,
     mount: Post,
     /// What the mount that was started last is called at the server,
     client: ClientUuid,
@@ -116,7 +117,7 @@ pub(crate) fn run(plan: &Plan) -> Result<()> {
         screen: Screen::new(plan),
         events,
         sender,
-        server: Post::new(),
+        servers: plan.servers().map(|_| Post::new()).collect(),
         mount: Post::new(),
         client: ClientUuid::NONE,
         predecessor: ClientUuid::NONE,
@@ -136,7 +137,9 @@ pub(crate) fn run(plan: &Plan) -> Result<()> {
 
 impl Supervisor<'_> {
     fn keep_running(&mut self) -> Result<()> {
-        self.start(Role::Server)?;
+        for role in self.server_roles() {
+            self.start(role)?;
+        }
         while !self.unmounted {
             match self.next()? {
                 Some(ChildEvent::Signal) => return Ok(()),
@@ -144,7 +147,7 @@ impl Supervisor<'_> {
                 Some(ChildEvent::Line(role, line)) => self.on_line(role, &line)?,
                 Some(ChildEvent::Complaint(role, line)) => self.on_complaint(role, &line),
                 Some(ChildEvent::Ended(role, status)) => self.on_ended(role, status)?,
-                Some(ChildEvent::Rates(rates)) => self.screen.rates(rates),
+                Some(ChildEvent::Rates(role, rates)) => self.screen.rates(role, rates),
                 None => self.start_due()?,
             }
         }
@@ -154,8 +157,9 @@ impl Supervisor<'_> {
     /// One that is started reads its secret anyway.
     fn reload(&self) {
         notify::reloading();
-        if let Some(server) = self.server.running() {
-            info!("the server is asked to read its secret and certificates again");
+        for (role, server) in self.server_roles().zip(&self.servers) {
+            let Some(server) = server.running() else { continue };
+            info!("the {} is asked to read its secret and certificates again", role.text());
             server.signal(Signal::HUP);
         }
         notify::ready_again();
@@ -163,7 +167,8 @@ impl Supervisor<'_> {
 
     /// The next event, or `None` when a child is due.
     fn next(&self) -> Result<Option<ChildEvent>> {
-        let due = [&self.server, &self.mount].into_iter().filter_map(|post| match post.state {
+        let posts = self.servers.iter().chain([&self.mount]);
+        let due = posts.filter_map(|post| match post.state {
             State::Due(at) => Some(at),
             State::Idle | State::Running(_) | State::Over => None,
         });
@@ -175,11 +180,21 @@ impl Supervisor<'_> {
         }
     }
 
-    const fn post(&mut self, role: Role) -> &mut Post {
+    fn post(&mut self, role: Role) -> &mut Post {
         match role {
-            Role::Server => &mut self.server,
+            Role::Server(number) => &mut self.servers[index(number)],
             Role::Mount => &mut self.mount,
         }
+    }
+
+    /// All servers, in order.
+    fn server_roles(&self) -> impl Iterator<Item = Role> + use<> {
+        let first = u16::from(self.plan.cluster.is_some());
+        (first..).zip(0..self.servers.len()).map(|(number, _)| Role::Server(number))
+    }
+
+    fn all_serve(&self) -> bool {
+        self.servers.iter().all(|server| server.running().is_some_and(|child| child.ready))
     }
 
     fn start(&mut self, role: Role) -> Result<()> {
@@ -187,7 +202,10 @@ impl Supervisor<'_> {
             self.clear_stale_mount()?;
         }
         let command = match role {
-            Role::Server => child::server_command(self.plan, self.fs.as_deref())?,
+            Role::Server(number) => {
+                let place = self.plan.servers().nth(index(number)).context("no such server")?;
+                child::server_command(self.plan, place, self.fs.as_deref())?
+            }
             Role::Mount => {
                 self.client = ClientUuid(library::random()?);
                 child::mount_command(self.plan, self.client, self.predecessor)
@@ -202,7 +220,7 @@ impl Supervisor<'_> {
 
     fn start_due(&mut self) -> Result<()> {
         let now = Instant::now();
-        for role in [Role::Server, Role::Mount] {
+        for role in self.server_roles().chain([Role::Mount]) {
             if matches!(self.post(role).state, State::Due(at) if at <= now) {
                 self.start(role)?;
             }
@@ -224,20 +242,31 @@ impl Supervisor<'_> {
             child.ready = true;
         }
         match role {
-            Role::Server => self.on_server_ready(line),
+            Role::Server(_) => self.on_server_ready(role, line),
             Role::Mount => self.on_mounted(line),
         }
     }
 
-    fn on_server_ready(&mut self, line: &str) -> Result<()> {
+    fn on_server_ready(&mut self, role: Role, line: &str) -> Result<()> {
         if self.announced {
-            self.say_again("server", line);
+            self.say_again(&role.text(), line);
+            return Ok(());
+        }
+        if !self.all_serve() {
             return Ok(());
         }
         self.announced = true;
-        self.fs = Some(hex::encode(store::identity(&self.plan.store)?.0));
-        self.screen.fact("address", &self.plan.address.to_string());
-        self.screen.fact("store", &self.plan.store.display().to_string());
+        let first = &self.plan.first;
+        self.fs = Some(hex::encode(store::identity(&first.store)?.0));
+        self.screen.fact("address", &first.address.to_string());
+        self.screen.fact("store", &first.store.display().to_string());
+        if let Some(cluster) = &self.plan.cluster {
+            let addresses: Vec<String> =
+                self.plan.servers().map(|server| server.address.to_string()).collect();
+            let line = format!("{} at {}", addresses.len(), addresses.join(", "));
+            self.screen.fact("servers", &line);
+            self.screen.fact("etcd", &cluster.url);
+        }
         let lanes = line.rsplit_once(", ").map_or(line, |(_, lanes)| lanes);
         self.screen.fact("lanes", lanes.trim_end_matches(" lanes").trim_end_matches(" lane"));
         self.screen.fact("driver", &driver::text(&self.plan.driver));
@@ -245,9 +274,9 @@ impl Supervisor<'_> {
             self.screen.fact("page", &format!("http://{at}/"));
         }
         if self.screen.is_live() {
-            let address = child::own_address(self.plan);
-            let sealing = self.plan.seal.sealing();
-            watch_rates(&address, &self.plan.secret_file, sealing, self.sender.clone());
+            for server in self.server_roles().zip(self.plan.servers()) {
+                watch_rates(server, self.plan, self.sender.clone());
+            }
         }
         match &self.plan.obstacle {
             Some(obstacle) => {
@@ -279,7 +308,7 @@ impl Supervisor<'_> {
     fn go_without_mount(&mut self, why: &str) -> Result<()> {
         self.mount.state = State::Over;
         self.screen.fact("mounted", &format!("nowhere: {why}"));
-        let url = format!("lanefs ls lanefs://{}/", super::child::own_address(self.plan));
+        let url = format!("lanefs ls lanefs://{}/", super::child::own_address(&self.plan.first));
         self.screen.fact("without", &format!("a mount: {url}"));
         self.everything_runs()
     }
@@ -300,15 +329,15 @@ impl Supervisor<'_> {
             self.screen.fact("stop", &format!("with Ctrl-C or `kill {pid}`"));
         }
         self.running = Some(Running::begin(Entry {
-            address: Some(self.plan.address.to_string()),
-            store: Some(running::text_of(&self.plan.store)),
+            address: Some(self.plan.first.address.to_string()),
+            store: Some(running::text_of(&self.plan.first.store)),
             dir: Some(running::text_of(&self.plan.dir)),
             mounted: is_mounted,
             log: self.plan.log.as_deref().map(running::text_of),
             ..Entry::of(Kind::Up, None)
         }));
         let mounted = if is_mounted { format!(", mounted on {dir}") } else { String::new() };
-        notify::ready(&format!("serving on {}{mounted}", self.plan.address));
+        notify::ready(&format!("serving on {}{mounted}", self.plan.first.address));
         if let Some(log) = &self.plan.log {
             background::ready(log, (!is_mounted).then_some(Code::Unreachable))?;
             // A background process must not keep a folder busy.
@@ -325,7 +354,7 @@ impl Supervisor<'_> {
     }
 
     fn on_complaint(&mut self, role: Role, line: &str) {
-        self.post(role).last_words = log::say_again(role.text(), line);
+        self.post(role).last_words = log::say_again(&role.text(), line);
     }
 
     fn on_ended(&mut self, role: Role, status: ExitStatus) -> Result<()> {
@@ -353,7 +382,7 @@ impl Supervisor<'_> {
         }
         let post = self.post(role);
         // A refusal at the very first start (store in use, unknown version) will not mend itself.
-        let refused = !was_ready && failure_count == 1 && code.is_some() && role == Role::Server;
+        let refused = !was_ready && failure_count == 1 && code.is_some() && role != Role::Mount;
         if refused || failure_count >= FAILURE_COUNT_MAX {
             return Err(self.give_up(role, status, failure_count));
         }
@@ -384,8 +413,12 @@ impl Supervisor<'_> {
     /// Ends the mount, then the server: until the mount has heard that all is durable, it needs the
     /// server, even one that has just died.
     fn end(&mut self) {
-        if matches!(self.server.state, State::Due(_)) && self.mount.running().is_some() {
-            self.start_for_mount();
+        if self.mount.running().is_some() {
+            for role in self.server_roles() {
+                if matches!(self.post(role).state, State::Due(_)) {
+                    self.start_for_mount(role);
+                }
+            }
         }
         if !self.end_child(Role::Mount, MOUNT_END) {
             error!("the mount did not end in time: killed, and detached");
@@ -393,14 +426,21 @@ impl Supervisor<'_> {
         if let Err(error) = self.clear_stale_mount() {
             error!("{error:#}");
         }
-        if !self.end_child(Role::Server, SERVER_END) {
-            error!("the server did not end in time: killed; its log is replayed at the next start");
+        // All are asked before one is waited for.
+        self.servers.iter().filter_map(Post::running).for_each(|child| child.signal(Signal::TERM));
+        for role in self.server_roles() {
+            if !self.end_child(role, SERVER_END) {
+                let name = role.text();
+                error!(
+                    "the {name} did not end in time: killed; its log is replayed at the next start"
+                );
+            }
         }
     }
 
-    fn start_for_mount(&mut self) {
-        warn!("the server had ended; starting it again for the end of the mount");
-        if let Err(error) = self.start(Role::Server) {
+    fn start_for_mount(&mut self, role: Role) {
+        warn!("the {} had ended; starting it again for the end of the mount", role.text());
+        if let Err(error) = self.start(role) {
             error!("{error:#}");
         }
     }
@@ -412,7 +452,7 @@ impl Supervisor<'_> {
         let asked = (Signal::TERM, patience);
         let steps: &[_] = match role {
             Role::Mount => &[asked, (Signal::TERM, GIVE_UP), (Signal::KILL, GIVE_UP)],
-            Role::Server => &[asked, (Signal::KILL, GIVE_UP)],
+            Role::Server(_) => &[asked, (Signal::KILL, GIVE_UP)],
         };
         for &(signal, patience) in steps {
             let Some(child) = self.post(role).running() else { return true };
@@ -429,9 +469,10 @@ impl Supervisor<'_> {
     fn await_end(&mut self, role: Role, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut alone_until = Instant::now() + MOUNT_END_ALONE;
-        let mut starts_again = role == Role::Mount && self.server.running().is_some();
+        let all_run = |servers: &[Post]| servers.iter().all(|server| server.running().is_some());
+        let mut starts_again = role == Role::Mount && all_run(&self.servers);
         loop {
-            let alone = role == Role::Mount && self.server.running().is_none();
+            let alone = role == Role::Mount && !all_run(&self.servers);
             let until = if alone { until.min(alone_until) } else { until };
             match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(ChildEvent::Ended(ended, _)) => {
@@ -441,7 +482,7 @@ impl Supervisor<'_> {
                     }
                     alone_until = Instant::now() + MOUNT_END_ALONE;
                     if core::mem::take(&mut starts_again) {
-                        self.start_for_mount();
+                        self.start_for_mount(ended);
                     }
                 }
                 Ok(ChildEvent::Complaint(role, line)) => self.on_complaint(role, &line),
@@ -457,10 +498,15 @@ impl Supervisor<'_> {
                     );
                 }
                 Err(_) => return false,
-                Ok(ChildEvent::Line(..) | ChildEvent::Rates(_) | ChildEvent::Reload) => {}
+                Ok(ChildEvent::Line(..) | ChildEvent::Rates(..) | ChildEvent::Reload) => {}
             }
         }
     }
+}
+
+/// Where the post of a server is.
+fn index(number: u16) -> usize {
+    usize::from(number.saturating_sub(1))
 }
 
 fn end_text(status: ExitStatus) -> String {
