@@ -11,6 +11,7 @@ mod cluster;
 mod doctor;
 mod driver;
 mod engine;
+mod etcd;
 mod export;
 mod expression;
 mod files;
@@ -53,6 +54,7 @@ pub(crate) use cluster::{
 pub(crate) use doctor::Doctor;
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
 pub(crate) use engine::{Direct, Io};
+pub(crate) use etcd::EtcdArg;
 pub(crate) use export::{
     AdminLogin, Export, ExportAdd, ExportCommand, ExportList, ExportName, Server, Squash,
 };

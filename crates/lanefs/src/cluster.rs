@@ -10,15 +10,15 @@ pub(crate) mod membership;
 mod show;
 mod token;
 
-pub(crate) use ask::url;
+pub(crate) use ask::access;
 pub(crate) use show::servers;
 
 use crate::args::{self, ClusterCommand};
 use crate::{out, secret};
 use anyhow::{Result, bail};
-use ask::{NEVER_STARTED, etcd, failed, not_of_cluster, read, server_of};
+use ask::{NEVER_STARTED, etcd, failed, not_of_cluster, read, remembered, server_of};
 use join::Joining;
-use registry::{Brought, Etcd, Founding};
+use registry::{Access, Brought, Etcd, Founding};
 use std::path::Path;
 use store::{Shape, Store};
 use token::{Package, Token};
@@ -35,30 +35,30 @@ pub(crate) fn run(args: &args::Cluster) -> Result<()> {
 
 fn init(args: &args::ClusterInit) -> Result<()> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let etcd = etcd(&args.etcd)?;
+    let etcd = etcd(&args.access.access(&args.etcd)?)?;
     let path = std::path::absolute(&args.store)?;
     // Before a store is made for nothing.
     etcd.read(&registry::prefix([0; 16])).map_err(failed)?;
     let mut store = store::open_or_create(&path, &Shape::default())?;
     let superblock = *store.superblock();
     let Some(member) = superblock.member else {
-        found(&etcd, &mut store, &args.etcd)?;
+        found(&etcd, &mut store)?;
         let line =
             format!("{} is the store of server 1 of cluster {}", path.display(), superblock.fs);
         out::print_line(&line);
-        out::print_line(&next_steps(&path, &args.etcd));
+        out::print_line(&next_steps(&path, &shown(etcd.access())));
         return Ok(());
     };
-    read(&etcd, superblock.fs, &args.etcd)?;
+    read(&etcd, superblock.fs)?;
     bail!("{} is the store of server {} of a cluster already", path.display(), member.server)
 }
 
 /// Makes an open store that of the first server of a cluster, unless it is that already.
 pub(crate) fn make(store: &mut Store, url: &str) -> Result<()> {
-    let etcd = etcd(url)?;
+    let etcd = etcd(&Access::to_endpoints(url))?;
     match store.superblock().member {
-        None => found(&etcd, store, url),
-        Some(_) => read(&etcd, store.superblock().fs, url).map(drop),
+        None => found(&etcd, store),
+        Some(_) => read(&etcd, store.superblock().fs).map(drop),
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn extend(first: &Path, path: &Path, url: &str) -> Result<()> {
 }
 
 /// Writes the first server of a cluster into the registry, and then into the store.
-fn found(etcd: &Etcd, store: &mut Store, url: &str) -> Result<()> {
+fn found(etcd: &Etcd, store: &mut Store) -> Result<()> {
     let superblock = *store.superblock();
     let uuid = store.begin_cluster()?;
     let server = server_of(uuid, args::WEIGHT, (NEVER_STARTED, 1));
@@ -87,8 +87,27 @@ fn found(etcd: &Etcd, store: &mut Store, url: &str) -> Result<()> {
     });
     let (server, shards) = change.map_err(failed)?;
     assert!(server == ServerId::FIRST, "a store that has all shards is the first server's");
-    store.become_member(join::member(server, &shards, uuid), url)?;
+    store.become_member(join::member(server, &shards, uuid), &remembered(etcd.access())?)?;
     Ok(())
+}
+
+/// As options of a command at another host.
+fn shown(access: &Access) -> String {
+    let Access { endpoints: _, ca, cert, key, user, password } = access;
+    let files = [
+        ("ca", ca.is_some()),
+        ("cert", cert.is_some()),
+        ("key", key.is_some()),
+        ("password-file", password.is_some()),
+    ];
+    let mut text = access.to_string();
+    if let Some(user) = user {
+        text += &format!(" --etcd-user {user}");
+    }
+    for (name, _) in files.into_iter().filter(|(_, is_named)| *is_named) {
+        text += &format!(" --etcd-{name} FILE");
+    }
+    text
 }
 
 fn next_steps(path: &Path, url: &str) -> String {
@@ -108,9 +127,8 @@ fn token(args: &args::ClusterToken) -> Result<()> {
     if superblock.member.is_none() {
         bail!("{}", not_of_cluster(&path));
     }
-    let url = url(&path, args.etcd.as_deref())?;
-    let etcd = etcd(&url)?;
-    read(&etcd, superblock.fs, &url)?;
+    let etcd = etcd(&access(&path, args.etcd.as_deref(), &args.access)?)?;
+    read(&etcd, superblock.fs)?;
     let secret = match secret::path(args.secret.secret_file.as_deref()) {
         Ok(path) => Some(secret::read_all(&path)?.current),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -120,7 +138,7 @@ fn token(args: &args::ClusterToken) -> Result<()> {
     let package = Package { fs: superblock.fs, key, secret };
     token.offer(&etcd, &package, args.valid).map_err(failed)?;
     out::print_line(&token.to_string());
-    let valid = args::time_text(args.valid);
+    let (valid, url) = (args::time_text(args.valid), shown(etcd.access()));
     out::print_error_line(&format!(
         "valid once, for {valid}; on the host of the new server: lanefs serve --store PATH --listen \
          HOST:PORT --cluster {url} --join TOKEN"

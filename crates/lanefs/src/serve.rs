@@ -127,11 +127,12 @@ fn membership(
         );
         return Err(Exit::usage(line).into());
     }
-    let url = cluster::url(store.path(), args.cluster.cluster.as_deref())?;
+    let named = args.cluster.cluster.as_deref();
+    let access = cluster::access(store.path(), named, &args.cluster.etcd)?;
     let sender = sender.clone();
     // Nobody listens any more when the process is about to end.
     let on_fault = move || drop(sender.send(ProcessEvent::Signal));
-    Membership::begin((store, member), &url, (address, lanes), on_fault).map(Some)
+    Membership::begin((store, member), &access, (address, lanes), on_fault).map(Some)
 }
 
 /// What SIGHUP has read again.

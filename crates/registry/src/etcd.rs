@@ -2,11 +2,13 @@
 //!
 //! Reads are linearizable. A call that fails as [`RegistryError::Away`] may have been made.
 
-use crate::RegistryError;
 use crate::gateway::{bytes, end_of, number, text_of};
+use crate::{Access, RegistryError};
 use serde_json::{Value, json};
+use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::ops::ControlFlow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long an endpoint has for an answer.
@@ -52,32 +54,29 @@ pub struct Write {
 }
 
 /// An etcd.
-#[derive(Debug)]
 pub struct Etcd {
-    agent: ureq::Agent,
-    endpoints: Vec<String>,
+    access: Access,
+    agent: Mutex<ureq::Agent>,
+    /// What etcd has given for the user's password.
+    token: Mutex<Option<String>>,
 }
 
 impl Etcd {
-    /// The etcd with these endpoints, `http://HOST:PORT` separated by commas.
+    /// The etcd that is reached like this. Nothing is asked yet.
     ///
     /// # Errors
-    /// [`RegistryError::State`] for a text that names none.
-    pub fn new(endpoints: &str) -> Result<Self, RegistryError> {
-        let endpoints: Vec<String> =
-            endpoints.split(',').map(|one| one.trim().trim_end_matches('/').to_owned()).collect();
-        if let Some(wrong) = endpoints.iter().find(|one| !is_endpoint(one)) {
-            let line = format!(
-                "\"{wrong}\" is no address of etcd: http://HOST:PORT, as http://127.0.0.1:2379"
-            );
-            return Err(RegistryError::State(line));
-        }
-        let config = ureq::Agent::config_builder()
-            .timeout_connect(Some(CALL_TIME))
-            .http_status_as_error(false)
-            .proxy(None)
-            .build();
-        Ok(Self { agent: config.into(), endpoints })
+    /// [`RegistryError::State`] if the access does not fit together, or one of its files cannot be used.
+    pub fn new(access: &Access) -> Result<Self, RegistryError> {
+        access.check()?;
+        access.user()?;
+        let agent = Mutex::new(agent(access)?);
+        Ok(Self { access: access.clone(), agent, token: Mutex::new(None) })
+    }
+
+    /// How it is reached.
+    #[must_use]
+    pub const fn access(&self) -> &Access {
+        &self.access
     }
 
     /// All keys below a prefix.
@@ -161,6 +160,8 @@ impl Etcd {
             let line = line.map_err(|error| RegistryError::read(&endpoint, &error))?;
             let reply = &parsed(&line)?["result"];
             if reply["canceled"] == Value::Bool(true) {
+                // It may be the token's end.
+                *self.known_token() = None;
                 return Err(match number(&reply["compact_revision"])? {
                     0 => RegistryError::Refused(reply["cancel_reason"].to_string()),
                     _ => RegistryError::Compacted,
@@ -182,22 +183,35 @@ impl Etcd {
 
     fn call(&self, path: &str, asked: &Value) -> Result<Value, RegistryError> {
         let (endpoint, response) = self.post(path, asked, CALL_TIME)?;
-        let text = response.into_body().read_to_string();
-        parsed(&text.map_err(|error| RegistryError::away(&endpoint, &error))?)
+        text_in(&endpoint, response)
+    }
+
+    /// Asks as the user, if there is one. A token that etcd does not know any more is replaced once.
+    fn post(&self, path: &str, asked: &Value, time: Duration) -> Result<Posted, RegistryError> {
+        let posted = self.post_with(path, asked, (time, self.token()?))?;
+        if self.access.user.is_none() || posted.1.status() != 401 {
+            return Ok(posted);
+        }
+        *self.known_token() = None;
+        self.post_with(path, asked, (time, self.token()?))
     }
 
     /// Asks the endpoints in turn, until one answers; which one did.
-    fn post(
+    fn post_with(
         &self,
         path: &str,
         asked: &Value,
-        time: Duration,
-    ) -> Result<(String, ureq::http::Response<ureq::Body>), RegistryError> {
+        (time, token): (Duration, Option<String>),
+    ) -> Result<Posted, RegistryError> {
         let body = asked.to_string();
+        let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut away = RegistryError::State("etcd has no address".to_owned());
-        for endpoint in &self.endpoints {
-            let request = self.agent.post(format!("{endpoint}{path}"));
-            let request = request.config().timeout_global(Some(time)).build();
+        for endpoint in &self.access.endpoints {
+            let request = agent.post(format!("{endpoint}{path}"));
+            let mut request = request.config().timeout_global(Some(time)).build();
+            if let Some(token) = &token {
+                request = request.header("Authorization", token);
+            }
             match request.content_type("application/json").send(&body) {
                 // Of an endpoint without a majority.
                 Ok(response) if response.status() == 503 => {
@@ -208,25 +222,95 @@ impl Etcd {
                 Err(error) => away = RegistryError::away(endpoint, &error),
             }
         }
+        self.read_certificates();
         Err(away)
+    }
+
+    /// The certificates may have been renewed: the next call uses what the files have now.
+    fn read_certificates(&self) {
+        if self.access.ca.is_some()
+            && let Ok(agent) = agent(&self.access)
+        {
+            *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = agent;
+        }
+    }
+
+    fn known_token(&self) -> MutexGuard<'_, Option<String>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What etcd gives for the password; `None` without users.
+    fn token(&self) -> Result<Option<String>, RegistryError> {
+        if let Some(token) = &*self.known_token() {
+            return Ok(Some(token.clone()));
+        }
+        let Some((name, password)) = self.access.user()? else { return Ok(None) };
+        let asked = json!({ "name": name, "password": password });
+        let posted = self.post_with("/v3/auth/authenticate", &asked, (CALL_TIME, None))?;
+        let reply = text_in(&posted.0, posted.1)?;
+        let token = reply["token"].as_str().map(str::to_owned);
+        let token = token.ok_or_else(|| RegistryError::Malformed("no token".to_owned()))?;
+        *self.known_token() = Some(token.clone());
+        Ok(Some(token))
     }
 }
 
-fn is_endpoint(text: &str) -> bool {
-    text.strip_prefix("http://").is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd").field("access", &self.access).finish_non_exhaustive()
+    }
+}
+
+/// The endpoint that answered, and its answer.
+type Posted = (String, ureq::http::Response<ureq::Body>);
+
+fn agent(access: &Access) -> Result<ureq::Agent, RegistryError> {
+    let config = ureq::Agent::config_builder()
+        .timeout_connect(Some(CALL_TIME))
+        .http_status_as_error(false)
+        .proxy(None);
+    let config = match access.tls()? {
+        Some(tls) => config.tls_config(tls),
+        None => config,
+    };
+    Ok(config.build().into())
+}
+
+fn text_in(
+    endpoint: &str,
+    response: ureq::http::Response<ureq::Body>,
+) -> Result<Value, RegistryError> {
+    let text = response.into_body().read_to_string();
+    parsed(&text.map_err(|error| RegistryError::away(endpoint, &error))?)
 }
 
 /// A reply, unless it says why there is none.
 fn parsed(text: &str) -> Result<Value, RegistryError> {
-    let reply: Value = serde_json::from_str(text)
-        .map_err(|error| RegistryError::Malformed(format!("{error} in {text:?}")))?;
+    let reply: Value = serde_json::from_str(text).map_err(|error| match remedy(text) {
+        Some(remedy) => RegistryError::Refused(remedy.to_owned()),
+        None => RegistryError::Malformed(format!("{error} in {text:?}")),
+    })?;
     let error = &reply["error"];
     if error.is_null() {
         return Ok(reply);
     }
     // That of a stream is an object.
-    let why = error.as_str().or_else(|| error["message"].as_str()).map(str::to_owned);
-    Err(RegistryError::Refused(why.unwrap_or_else(|| error.to_string())))
+    let why = error.as_str().or_else(|| error["message"].as_str());
+    let why = why.map_or_else(|| error.to_string(), |why| remedy(why).unwrap_or(why).to_owned());
+    Err(RegistryError::Refused(why))
+}
+
+/// What to do about a refusal, where etcd's words do not say it.
+fn remedy(why: &str) -> Option<&'static str> {
+    if why.starts_with("CommonName of client") {
+        return Some(
+            "beside users it takes a certificate without a common name (CN) only: name such a one by \
+             --etcd-cert, or none",
+        );
+    }
+    why.contains("user name is empty").then_some(
+        "it has users: name one by --etcd-user and --etcd-password-file; it needs readwrite on /lanefs/",
+    )
 }
 
 fn entry_of(kv: &Value) -> Result<Versioned, RegistryError> {

@@ -5,6 +5,7 @@
 //! request. Nothing secret lies there. `docs/cluster.md` describes the keys.
 #![forbid(unsafe_code)]
 
+mod access;
 mod cluster;
 mod error;
 mod etcd;
@@ -12,6 +13,7 @@ mod follow;
 mod gateway;
 mod local;
 
+pub use access::Access;
 pub use cluster::{
     Alive, Brought, Cluster, Founding, Server, ServerState, Shards, change, file_systems, join_key,
     prefix,

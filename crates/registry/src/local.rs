@@ -2,6 +2,7 @@
 //!
 //! Invariant: it ends with the value that started it, at the latest with the thread.
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
@@ -36,8 +37,33 @@ impl LocalEtcd {
     /// # Errors
     /// [`LocalError`] if it is not installed or does not start.
     pub fn start(data: &Path, client: SocketAddr, peer: SocketAddr) -> Result<Self, LocalError> {
+        Self::start_with(data, format!("http://{client}"), peer, &[])
+    }
+
+    /// Starts one that talks to clients under TLS: with the certificate and key, to those with a
+    /// certificate of the authority.
+    ///
+    /// # Errors
+    /// [`LocalError`] if it is not installed or does not start.
+    pub fn start_tls(
+        data: &Path,
+        (client, peer): (SocketAddr, SocketAddr),
+        (ca, cert, key): (&Path, &Path, &Path),
+    ) -> Result<Self, LocalError> {
+        let files = [("--trusted-ca-file", ca), ("--cert-file", cert), ("--key-file", key)];
+        let mut args = vec![OsStr::new("--client-cert-auth")];
+        args.extend(files.iter().flat_map(|(name, path)| [OsStr::new(name), path.as_os_str()]));
+        Self::start_with(data, format!("https://{client}"), peer, &args)
+    }
+
+    fn start_with(
+        data: &Path,
+        url: String,
+        peer: SocketAddr,
+        args: &[&OsStr],
+    ) -> Result<Self, LocalError> {
         const SHOWN_COUNT: usize = 5;
-        let (url, peer) = (format!("http://{client}"), format!("http://{peer}"));
+        let peer = format!("http://{peer}");
         is_installed()?;
         // It ends with the thread that starts it, also when this process is killed.
         let spawned = Command::new("setpriv")
@@ -46,6 +72,7 @@ impl LocalEtcd {
             .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--name", "local", "--initial-cluster", &format!("local={peer}")])
+            .args(args)
             // It runs on others, and says that this is not tested.
             .env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH)
             // Ctrl-C is for this process, which ends it behind its servers.
@@ -66,7 +93,7 @@ impl LocalEtcd {
                 let shown = &said[said.len().saturating_sub(SHOWN_COUNT)..];
                 return Err(LocalError::Ended(shown.join("; ")));
             };
-            if line.contains("serving") && line.contains("insecure") {
+            if line.contains("serving") && line.contains("client requests on") {
                 break;
             }
             said.push(line);

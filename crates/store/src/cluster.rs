@@ -67,14 +67,14 @@ impl Draft {
         self.uuid
     }
 
-    /// Makes the store of a server, whose registry is at `url`, and opens it.
+    /// Makes the store of a server, whose registry is reached by `access`, and opens it.
     ///
     /// # Errors
     /// [`StoreError`] when the file system refuses.
-    pub fn finish(self, shape: &Shape, member: Member, url: &str) -> Result<Store, StoreError> {
+    pub fn finish(self, shape: &Shape, member: Member, access: &str) -> Result<Store, StoreError> {
         assert!(member.store == self.uuid, "the registry has this store");
         let Self { path, fs, key, uuid: _, lock } = self;
-        remember_cluster(&path, url)?;
+        remember_cluster(&path, access)?;
         create::finish(&path, shape, &Identity { fs, key, member: Some(member) })?;
         files::remove(&path.join(JOINING))?;
         crate::open_locked(&path, lock)
@@ -90,12 +90,12 @@ impl Store {
         joining_uuid(&self.path)
     }
 
-    /// Records that this is the store of a server, whose registry is at `url`.
+    /// Records that this is the store of a server, whose registry is reached by `access`.
     ///
     /// # Errors
     /// [`StoreError`] when the file system refuses.
-    pub fn become_member(&mut self, member: Member, url: &str) -> Result<(), StoreError> {
-        remember_cluster(&self.path, url)?;
+    pub fn become_member(&mut self, member: Member, access: &str) -> Result<(), StoreError> {
+        remember_cluster(&self.path, access)?;
         let superblock = Superblock { member: Some(member), ..self.superblock };
         files::place(&self.path.join(SUPERBLOCK), &superblock.encode())?;
         self.superblock = superblock;
@@ -116,29 +116,31 @@ pub fn superblock_and_key(path: &Path) -> Result<(Superblock, [u8; 32]), StoreEr
     Ok((superblock, fs_key::read(path, superblock.fs)?))
 }
 
-/// Where the registry of a store's cluster was, when the store last learnt of it.
+/// How the registry of a store's cluster was reached, when the store last learnt of it; the text is
+/// that of its server.
 ///
 /// # Errors
 /// [`StoreError`] when the file cannot be read.
-pub fn cluster_url(path: &Path) -> Result<Option<String>, StoreError> {
+pub fn cluster_access(path: &Path) -> Result<Option<String>, StoreError> {
     let file = path.join(CLUSTER);
     if !file.exists() {
         return Ok(None);
     }
     let text = files::read(&file)?;
     let text = String::from_utf8_lossy(&text);
-    Ok(Some(text.trim().to_owned()).filter(|url| !url.is_empty()))
+    Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
-/// Remembers where the registry of a store's cluster is.
+/// Remembers how the registry of a store's cluster is reached.
 ///
 /// # Errors
 /// [`StoreError`] when the file system refuses.
-pub fn remember_cluster(path: &Path, url: &str) -> Result<(), StoreError> {
-    if cluster_url(path)?.as_deref() == Some(url) {
+pub fn remember_cluster(path: &Path, access: &str) -> Result<(), StoreError> {
+    let access = access.trim();
+    if cluster_access(path)?.as_deref() == Some(access) {
         return Ok(());
     }
-    files::place(&path.join(CLUSTER), format!("{url}\n").as_bytes()).map(drop)
+    files::place(&path.join(CLUSTER), format!("{access}\n").as_bytes()).map(drop)
 }
 
 /// The uuid in `joining`; made, durably, if there is none.
@@ -204,9 +206,9 @@ mod tests {
         assert!(Draft::unfinished(&path).unwrap().is_none());
         assert!(Draft::begin(&path, FS, KEY).unwrap_err().to_string().contains("already"));
         assert_eq!(superblock_and_key(&path).unwrap(), (superblock, KEY));
-        assert_eq!(cluster_url(&path).unwrap().as_deref(), Some(URL));
+        assert_eq!(cluster_access(&path).unwrap().as_deref(), Some(URL));
         remember_cluster(&path, "http://other:1").unwrap();
-        assert_eq!(cluster_url(&path).unwrap().as_deref(), Some("http://other:1"));
+        assert_eq!(cluster_access(&path).unwrap().as_deref(), Some("http://other:1"));
         assert_eq!(crate::open(&path).unwrap().superblock().member, Some(member(uuid)));
     }
 
@@ -217,7 +219,7 @@ mod tests {
         let mut store = crate::open_or_create(&path, &Shape::default()).unwrap();
         let before = *store.superblock();
         assert_eq!(before.format_version(), Superblock::FORMAT_VERSION);
-        assert_eq!(cluster_url(&path).unwrap(), None);
+        assert_eq!(cluster_access(&path).unwrap(), None);
         let uuid = store.begin_cluster().unwrap();
         assert_eq!(store.begin_cluster().unwrap(), uuid, "one uuid for good");
         drop(store);

@@ -49,7 +49,7 @@ mod tail;
 mod view;
 
 pub use applier::Alarm;
-pub use cluster::{Draft, cluster_url, remember_cluster, superblock_and_key};
+pub use cluster::{Draft, cluster_access, remember_cluster, superblock_and_key};
 pub use contents::{Compared, DamagedBlock};
 pub use create::{RootDir, Shape, create};
 pub use error::{StoreError, StoreFault};

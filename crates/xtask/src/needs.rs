@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Programs and the Debian packages that have them.
-const PROGRAMS: [(&str, &str); 31] = [
+const PROGRAMS: [(&str, &str); 32] = [
     ("cc", "gcc"),
     ("fusermount3", "fuse3"),
     ("mount.fuse3", "fuse3"),
@@ -45,6 +45,7 @@ const PROGRAMS: [(&str, &str); 31] = [
     ("prometheus", "prometheus"),
     ("promtool", "prometheus"),
     ("etcd", "etcd-server"),
+    ("etcdctl", "etcd-client"),
 ];
 
 /// Files and the Debian packages that contain them.

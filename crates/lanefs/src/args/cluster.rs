@@ -1,7 +1,7 @@
 //! The arguments of `lanefs cluster`, and those of a server in a cluster.
 
 use super::units::{UNITS, time_in};
-use super::{EXIT_CODES, SecretFile};
+use super::{EXIT_CODES, EtcdArg, SecretFile};
 use crate::address;
 use clap::{Args, Subcommand};
 use std::ops::RangeInclusive;
@@ -17,11 +17,13 @@ pub(crate) const WEIGHT: u32 = 100;
 /// What a server in a cluster needs to know.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArg {
-    /// Serve as one server of a cluster: the addresses of its etcd, http://HOST:PORT with commas
-    /// between them [default: those that the store was served with last; none for a store that has the
-    /// whole file system]
+    /// Serve as one server of a cluster: the addresses of its etcd, http://HOST:PORT or
+    /// https://HOST:PORT with commas between them [default: those that the store was served with last;
+    /// none for a store that has the whole file system]
     #[arg(long, value_name = "URL,...")]
     pub(crate) cluster: Option<String>,
+    #[command(flatten)]
+    pub(crate) etcd: Box<EtcdArg>,
     /// Make the store, as that of a further server of the cluster, with what `lanefs cluster token`
     /// has printed. Without effect once the server has joined
     #[arg(long, value_name = "TOKEN", requires = "cluster")]
@@ -52,6 +54,7 @@ pub(crate) struct ServersArg {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
   lanefs cluster init --store ./store --etcd http://127.0.0.1:2379
+  lanefs cluster init --store ./store --etcd https://HOST:2379 --etcd-ca ca.pem
   lanefs serve --store ./store
   lanefs cluster token --store ./store
   lanefs serve --store ./second --listen HOST:PORT --cluster http://127.0.0.1:2379 --join TOKEN
@@ -80,10 +83,12 @@ pub(crate) enum ClusterCommand {
 /// Where a cluster's registry is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RegistryArg {
-    /// The store of a server, on this host, or the addresses of etcd, http://HOST:PORT with commas
-    /// between them [default: the store of a server that runs here]
+    /// The store of a server, on this host, or the addresses of etcd, http://HOST:PORT or
+    /// https://HOST:PORT with commas between them [default: the store of a server that runs here]
     #[arg(value_name = "STORE|URL")]
     pub(crate) registry: Option<String>,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdArg,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -114,9 +119,11 @@ pub(crate) struct ClusterInit {
     /// The directory of the data; made if it does not exist. No server may have it open
     #[arg(long, value_name = "PATH")]
     pub(crate) store: PathBuf,
-    /// The addresses of etcd, http://HOST:PORT with commas between them
+    /// The addresses of etcd, http://HOST:PORT or https://HOST:PORT with commas between them
     #[arg(long, value_name = "URL,...")]
     pub(crate) etcd: String,
+    #[command(flatten)]
+    pub(crate) access: EtcdArg,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -130,6 +137,8 @@ pub(crate) struct ClusterToken {
     /// The addresses of etcd [default: those that the store was served with last]
     #[arg(long, value_name = "URL,...")]
     pub(crate) etcd: Option<String>,
+    #[command(flatten)]
+    pub(crate) access: EtcdArg,
     #[command(flatten)]
     pub(crate) secret: SecretFile,
 }

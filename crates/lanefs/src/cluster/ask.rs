@@ -1,8 +1,9 @@
 //! The registry of a cluster, as commands and servers ask it: where it is, what is there, and its faults.
 
+use crate::args::EtcdArg;
 use crate::exit::{Code, Exit};
-use anyhow::{Result, bail};
-use registry::{Cluster, Etcd, RegistryError, Server, ServerState};
+use anyhow::{Context as _, Result, bail};
+use registry::{Access, Cluster, Etcd, RegistryError, Server, ServerState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use wire::FsUuid;
@@ -22,17 +23,18 @@ pub(super) fn failed(error: RegistryError) -> anyhow::Error {
     }
 }
 
-pub(super) fn etcd(url: &str) -> Result<Etcd> {
-    Etcd::new(url).map_err(failed)
+pub(super) fn etcd(access: &Access) -> Result<Etcd> {
+    Etcd::new(access).map_err(failed)
 }
 
 /// What the registry has of a cluster, which must be there.
-pub(super) fn read(etcd: &Etcd, fs: FsUuid, url: &str) -> Result<Cluster> {
+pub(super) fn read(etcd: &Etcd, fs: FsUuid) -> Result<Cluster> {
     let cluster = read_any(etcd, fs)?;
     if !cluster.exists() {
         bail!(
-            "the etcd at {url} knows no cluster of file system {fs}: it is another etcd, or has lost \
-             its data"
+            "the etcd at {} knows no cluster of file system {fs}: it is another etcd, or has lost its \
+             data",
+            etcd.access()
         );
     }
     Ok(cluster)
@@ -53,14 +55,30 @@ pub(super) fn server_of(
     Server { uuid: hex::encode(uuid), weight, state: ServerState::Active, address, lanes }
 }
 
-/// Where the registry is: as an option says, or else as the store remembers.
-pub(crate) fn url(path: &Path, named: Option<&str>) -> Result<String> {
-    let remembered = || store::cluster_url(path).transpose();
-    let url = named.map(|url| Ok(url.to_owned())).or_else(remembered).transpose()?;
-    url.ok_or_else(|| {
+/// How the registry is reached: as options say, or else as the store remembers.
+pub(crate) fn access(path: &Path, named: Option<&str>, options: &EtcdArg) -> Result<Access> {
+    if let Some(urls) = named {
+        return options.access(urls);
+    }
+    if *options != EtcdArg::default() {
+        return Err(Exit::usage("the --etcd- options need the addresses of etcd, too").into());
+    }
+    let Some(text) = store::cluster_access(path)? else {
         let path = path.display();
-        Exit::usage(format!("{path} does not say where its etcd is: name its addresses")).into()
-    })
+        let line = format!("{path} does not say where its etcd is: name its addresses");
+        return Err(Exit::usage(line).into());
+    };
+    // A store that was served before etcd could have certificates has the addresses alone.
+    if text.starts_with("http") {
+        return Ok(Access::to_endpoints(&text));
+    }
+    let damaged = || format!("the file of {} that says where its etcd is", path.display());
+    serde_json::from_str(&text).with_context(damaged)
+}
+
+/// The access as a store remembers it.
+pub(super) fn remembered(access: &Access) -> Result<String> {
+    Ok(serde_json::to_string(access)?)
 }
 
 pub(super) fn not_of_cluster(path: &Path) -> String {

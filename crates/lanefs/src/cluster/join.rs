@@ -4,14 +4,14 @@
 //! token is used up; the store. After a crash between the last two the registry knows the uuid, and
 //! the same command goes on without the token.
 
-use super::ask::{etcd, failed, not_of_cluster, read_any, server_of};
+use super::ask::{etcd, failed, not_of_cluster, read_any, remembered, server_of};
 use super::token::{Package, Token};
 use crate::args::{ClusterArg, WEIGHT};
 use crate::exit::Exit;
 use crate::secret;
 use anyhow::{Context as _, Result, bail};
 use disk::{Member, Superblock};
-use registry::{Brought, Etcd, RegistryError, Shards};
+use registry::{Access, Brought, Etcd, RegistryError, Shards};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,6 @@ use wire::{FsUuid, Layout, Secret, ServerId, ShardCounts};
 /// A store that is to join.
 pub(crate) struct Joining {
     path: PathBuf,
-    url: String,
     etcd: Etcd,
     begun: Begun,
     weight: u32,
@@ -63,7 +62,7 @@ impl Joining {
                 superblock.fs
             );
         }
-        let etcd = etcd(url)?;
+        let etcd = etcd(&args.etcd.access(url)?)?;
         let begun = match (known(&etcd, path)?, &args.join) {
             (Some(draft), _) => Begun::Known(draft),
             (None, Some(text)) => {
@@ -79,8 +78,8 @@ impl Joining {
                 .into());
             }
         };
-        let (path, url, weight) = (path.to_owned(), url.clone(), args.weight);
-        Ok(Some(Self { path, url, etcd, begun, weight }))
+        let (path, weight) = (path.to_owned(), args.weight);
+        Ok(Some(Self { path, etcd, begun, weight }))
     }
 
     /// If there is no store at `path`: what it needs to become that of a further server beside the one
@@ -89,7 +88,7 @@ impl Joining {
         if superblock(path)?.is_some() {
             return Ok(None);
         }
-        let etcd = etcd(url)?;
+        let etcd = etcd(&Access::to_endpoints(url))?;
         let begun = match known(&etcd, path)? {
             Some(draft) => Begun::Known(draft),
             None => {
@@ -97,8 +96,8 @@ impl Joining {
                 Begun::ByStore(superblock.fs, key)
             }
         };
-        let (path, url, weight) = (path.to_owned(), url.to_owned(), WEIGHT);
-        Ok(Some(Self { path, url, etcd, begun, weight }))
+        let (path, weight) = (path.to_owned(), WEIGHT);
+        Ok(Some(Self { path, etcd, begun, weight }))
     }
 
     /// Brings the secret of the cluster's clients, if there is no file with one yet.
@@ -126,7 +125,7 @@ impl Joining {
 
     /// Joins, makes the store and opens it.
     pub(crate) fn join(self, at: (SocketAddr, u16), shape: &Shape) -> Result<Store> {
-        let Self { path, url, etcd, begun, weight } = self;
+        let Self { path, etcd, begun, weight } = self;
         let (draft, token) = match begun {
             Begun::Known(draft) => (draft, None),
             Begun::ByToken(token, Package { fs, key, secret: _ }) => {
@@ -143,7 +142,7 @@ impl Joining {
             ..*shape
         };
         let member = member(server, &shards, draft.uuid());
-        let store = draft.finish(&shape, member, &url)?;
+        let store = draft.finish(&shape, member, &remembered(etcd.access())?)?;
         info!("joined the cluster of file system {} as server {server}", store.superblock().fs);
         Ok(store)
     }

@@ -8,11 +8,11 @@
 //! No request waits for any of this. Invariant: while etcd is away the server goes on with what it
 //! knows; it ends by itself only if the registry says that a copy of its store was started.
 
-use super::ask::{etcd, failed, read};
+use super::ask::{etcd, failed, read, remembered};
 use crate::questions::Lanes;
 use anyhow::{Context as _, Result, bail};
 use disk::Member;
-use registry::{Alive, Cluster, Etcd, LeaseId, RegistryError, Step, follow};
+use registry::{Access, Alive, Cluster, Etcd, LeaseId, RegistryError, Step, follow};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -39,7 +39,7 @@ pub(crate) struct Membership {
     /// With this start in it.
     pub(crate) map: Map,
     fs: FsUuid,
-    url: String,
+    access: Access,
     alive: Alive,
     /// Dropped to end the lease's thread.
     ends: Option<Sender<()>>,
@@ -76,35 +76,35 @@ impl Membership {
     /// `on_fault` is called once the server may not go on.
     pub(crate) fn begin(
         (store, member): (&Store, Member),
-        url: &str,
+        access: &Access,
         (address, lanes): (SocketAddr, u16),
         on_fault: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self> {
-        let (etcd, fs, server) = (etcd(url)?, store.superblock().fs, member.server);
-        let cluster = read(&etcd, fs, url)?;
+        let (etcd, fs, server) = (etcd(access)?, store.superblock().fs, member.server);
+        let cluster = read(&etcd, fs)?;
         check_member(&cluster, store.path(), &member)?;
         let alive = Alive { uuid: hex::encode(member.store), boot_id: store.boot_id() };
-        wait_for_earlier_start(&etcd, (fs, url), server, &alive)?;
+        wait_for_earlier_start(&etcd, fs, server, &alive)?;
         let lease = etcd.grant(TTL_S).map_err(failed)?;
         let begun = registry::change(&etcd, fs.0, |cluster| {
             Ok(((), cluster.start(server, &alive, (address, lanes), lease)?))
         });
         begun.map_err(failed)?;
-        store::remember_cluster(store.path(), url)?;
-        let map = read(&etcd, fs, url)?.map();
+        store::remember_cluster(store.path(), &remembered(access)?)?;
+        let map = read(&etcd, fs)?.map();
         let map = map.context("the registry's entries are no map of servers and shards")?;
         let fault = Arc::new(Fault { line: OnceLock::new(), on_fault: Box::new(on_fault) });
         let (ends, ended) = channel();
         let keeper = Keeper { etcd, fs, server, alive: alive.clone(), lease, fault: fault.clone() };
         let thread = Builder::new().name("cluster lease".to_owned());
         let keeper = thread.spawn(move || keeper.run(&ended)).context("cannot start a thread")?;
-        let (ends, keeper, url) = (Some(ends), Some(keeper), url.to_owned());
-        Ok(Self { server, map, fs, url, alive, ends, keeper, fault })
+        let (ends, keeper, access) = (Some(ends), Some(keeper), access.clone());
+        Ok(Self { server, map, fs, access, alive, ends, keeper, fault })
     }
 
     /// Gives the lanes each newer map from now on.
     pub(crate) fn follow(&self, lanes: Lanes) -> Result<()> {
-        let (etcd, fs) = (etcd(&self.url)?, self.fs);
+        let (etcd, fs) = (etcd(&self.access)?, self.fs);
         let (alive, fault) = (self.alive.clone(), self.fault.clone());
         let (own, epoch) = ((self.server, alive, fault), self.map.epoch());
         let mut followed = Followed { lanes, own, epoch, is_away: false };
@@ -160,16 +160,11 @@ fn check_member(cluster: &Cluster, path: &Path, member: &Member) -> Result<()> {
 }
 
 /// A server that was killed is alive until its lease ends.
-fn wait_for_earlier_start(
-    etcd: &Etcd,
-    (fs, url): (FsUuid, &str),
-    server: ServerId,
-    alive: &Alive,
-) -> Result<()> {
+fn wait_for_earlier_start(etcd: &Etcd, fs: FsUuid, server: ServerId, alive: &Alive) -> Result<()> {
     let deadline = Instant::now() + EARLIER_START;
     let mut first = None;
     loop {
-        let cluster = read(etcd, fs, url)?;
+        let cluster = read(etcd, fs)?;
         let Some(earlier) = cluster.alive(server).filter(|earlier| earlier.uuid == alive.uuid)
         else {
             return Ok(());

@@ -1,12 +1,13 @@
 //! `lanefs servers` and `lanefs cluster status`: what the registry says.
 
-use super::ask::{NEVER_STARTED, etcd, failed, not_of_cluster, read, url};
+use super::ask::{NEVER_STARTED, access, etcd, failed, not_of_cluster, read};
+use crate::args::EtcdArg;
 use crate::exit::Exit;
 use crate::running::{self, Kind};
 use crate::table::{self, Column};
 use crate::{args, out};
 use anyhow::{Result, bail};
-use registry::{Cluster, Server, ServerState, Shards};
+use registry::{Access, Cluster, Server, ServerState, Shards};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -170,32 +171,32 @@ fn print_json<T: Serialize>(lines: &[T]) -> Result<()> {
 
 fn find(args: &args::RegistryArg) -> Result<Found> {
     match args.registry.as_deref() {
-        Some(url) if url.starts_with("http://") => of_etcd(url),
-        Some(path) => of_store(&std::path::absolute(path)?),
-        None => of_store(&running_store()?),
+        Some(url) if url.contains("://") => of_etcd(&args.etcd.access(url)?),
+        Some(path) => of_store(&std::path::absolute(path)?, &args.etcd),
+        None => of_store(&running_store()?, &args.etcd),
     }
 }
 
 /// That of a server's store.
-fn of_store(path: &Path) -> Result<Found> {
+fn of_store(path: &Path, options: &EtcdArg) -> Result<Found> {
     let (superblock, _) = store::superblock_and_key(path)?;
     if superblock.member.is_none() {
         bail!("{}", not_of_cluster(path));
     }
-    let (fs, url) = (superblock.fs, url(path, None)?);
-    let cluster = read(&etcd(&url)?, fs, &url)?;
-    Ok(Found { fs, url, cluster })
+    let etcd = etcd(&access(path, None, options)?)?;
+    let (fs, cluster) = (superblock.fs, read(&etcd, superblock.fs)?);
+    Ok(Found { fs, url: etcd.access().to_string(), cluster })
 }
 
 /// The only one of an etcd.
-fn of_etcd(url: &str) -> Result<Found> {
-    let etcd = etcd(url)?;
+fn of_etcd(access: &Access) -> Result<Found> {
+    let (etcd, url) = (etcd(access)?, access.to_string());
     let all = registry::file_systems(&etcd).map_err(failed)?;
     match *all.as_slice() {
         [] => bail!("the etcd at {url} knows no cluster"),
         [fs] => {
             let fs = FsUuid(fs);
-            Ok(Found { fs, url: url.to_owned(), cluster: read(&etcd, fs, url)? })
+            Ok(Found { fs, url, cluster: read(&etcd, fs)? })
         }
         [..] => {
             bail!("the etcd at {url} knows {} clusters: name the store of a server", all.len())

@@ -331,7 +331,7 @@ fn tokens_work_once_and_foreign_stores_are_refused() {
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("runs already, at") && said.contains("is a copy"), "{said}");
     // It cuts a running one off, whose lease has ended: that one ends.
-    let etcd = registry::Etcd::new(&url).unwrap();
+    let etcd = registry::Etcd::new(&registry::Access::to_endpoints(&url)).unwrap();
     let entry = etcd.read("/lanefs/").unwrap().entries;
     let entry = entry.into_iter().find(|entry| entry.key.ends_with("/alive/2")).unwrap();
     let (key, version) = (entry.key, entry.version);
