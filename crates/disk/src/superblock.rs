@@ -110,11 +110,12 @@ impl Superblock {
         ShardCounts { meta: self.meta_shard_count, data: self.data_shard_count }
     }
 
-    /// Whether the files of a store can have this layout: no block with a checksum lies in two
-    /// stripes.
+    /// Whether all files of a store can have this layout: no block with a checksum lies in two
+    /// stripes, and the stripes of one file are at one server.
     #[must_use]
     pub const fn can_have(layout: Layout) -> bool {
-        layout.is_valid() && layout.stripe_unit_bytes >= Self::STRIPE_UNIT_BYTES_MIN
+        let fits = layout.stripe_unit_bytes >= Self::STRIPE_UNIT_BYTES_MIN;
+        layout.is_valid() && !layout.is_spread() && fits
     }
 
     /// The encoded superblock.

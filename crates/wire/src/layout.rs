@@ -40,16 +40,34 @@ impl Layout {
     /// All of a file in its first object.
     pub const ONE_OBJECT: Self = Self { stripe_unit_bytes: 1 << 62, stripe_count: 1 };
 
-    /// Whether a file can have it. The only check of the count: stripes at several data shards need
-    /// more than what is built. A client has to split a request at the ends of stripes, ask all
-    /// shards for a size (the highest end is the file's) and to sync. A truncation needs an intent
-    /// at the metadata shard and a cut at each shard, an append an offset that the metadata shard
-    /// gives out. Settling and destroying need the answers of all shards, and a check of the store
-    /// the sum over them. Until then `Map::data_shard` of stripe 0 has all of a file.
+    /// The most data shards that the stripes of a file are spread over.
+    pub const STRIPE_COUNT_MAX: u16 = 64;
+
+    /// The smallest stripe of a file over several data shards.
+    pub const SPREAD_UNIT_BYTES_MIN: u64 = 1 << 16;
+
+    /// The largest.
+    pub const SPREAD_UNIT_BYTES_MAX: u64 = 1 << 30;
+
+    /// Whether a file can have it. A file over several data shards has stripes of a size that is
+    /// worth a request to a shard of its own, and that lets a large file use all of them.
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         let unit_bytes = self.stripe_unit_bytes;
-        unit_bytes.is_power_of_two() && unit_bytes <= FILE_BYTES_MAX && self.stripe_count == 1
+        let fits = if self.is_spread() {
+            unit_bytes >= Self::SPREAD_UNIT_BYTES_MIN
+                && unit_bytes <= Self::SPREAD_UNIT_BYTES_MAX
+                && self.stripe_count <= Self::STRIPE_COUNT_MAX
+        } else {
+            unit_bytes <= FILE_BYTES_MAX && self.stripe_count == 1
+        };
+        unit_bytes.is_power_of_two() && fits
+    }
+
+    /// Whether the stripes are spread over several data shards.
+    #[must_use]
+    pub const fn is_spread(&self) -> bool {
+        self.stripe_count > 1
     }
 
     /// The layout in a head or in attributes: the exponent of the unit below, the count above. It
@@ -168,7 +186,14 @@ mod tests {
         }
         assert_eq!(SMALL.to_bits(), 0x0001_0010);
         assert_eq!(Layout::from_bits(0), Ok(None));
-        for bits in [16, 0x0001_003f, 0x0001_0040, 0x0002_0010, 0x0001_0110] {
+        for layout in [(16, 2), (30, 64)].map(|(exponent, stripe_count)| Layout {
+            stripe_unit_bytes: 1 << exponent,
+            stripe_count,
+        }) {
+            assert_eq!(Layout::from_bits(layout.to_bits()), Ok(Some(layout)));
+        }
+        let spread = [0x0002_000f, 0x0002_001f, 0x0041_0010];
+        for bits in [16, 0x0001_003f, 0x0001_0040, 0x0001_0110].into_iter().chain(spread) {
             assert_eq!(Layout::from_bits(bits), Err(ProtocolError::Malformed), "{bits:x}");
         }
     }
