@@ -206,11 +206,22 @@ impl Generations {
         ShardId::meta(self.last().metas.at(position))
     }
 
-    pub(crate) fn data_shard(&self, inode: InodeNo, stripe_index: u32) -> ShardId {
-        let generation = self.0.get(usize::from(inode.generation()));
-        let datas = &generation.unwrap_or_else(|| self.last()).datas;
-        let position = stripe_hash(inode, stripe_index) % u64::from(datas.shard_count);
+    pub(crate) fn data_shard(&self, inode: InodeNo) -> ShardId {
+        let datas = &self.of(Some(inode)).datas;
+        let position = stripe_hash(inode, 0) % u64::from(datas.shard_count);
         ShardId::data(datas.at(u16::try_from(position).unwrap_or(0)))
+    }
+
+    /// Whether a data shard has contents of an inode's generation (`None`: of new inodes).
+    pub(crate) fn has_data(&self, inode: Option<InodeNo>, shard: ShardId) -> bool {
+        let index = u32::from(shard.index());
+        let ranges = self.of(inode).datas.ranges();
+        ranges.iter().any(|range| (u32::from(range.first)..range.end()).contains(&index))
+    }
+
+    fn of(&self, inode: Option<InodeNo>) -> &Generation {
+        let found = inode.and_then(|inode| self.0.get(usize::from(inode.generation())));
+        found.unwrap_or_else(|| self.last())
     }
 
     pub(crate) fn encode(&self, to: &mut Writer<'_>) {

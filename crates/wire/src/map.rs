@@ -13,7 +13,7 @@
 
 use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::generation::{Generation, Generations};
-use crate::shard_counts::ShardCounts;
+use crate::shard_counts::{ShardCounts, stripe_hash};
 use crate::{InodeNo, LaneId, Layout, MapEpoch, Op, ProtocolError, Route, ServerId, ShardId, Term};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -114,6 +114,12 @@ pub struct ShardRun {
 impl ShardRun {
     /// Bytes of an encoding.
     const BYTES: usize = 10;
+
+    /// One of its shards, by a number that may be any.
+    fn at(&self, number: u64) -> ShardId {
+        let position = number % u64::from(self.shard_count);
+        ShardId(self.first.0 + u16::try_from(position).unwrap_or(0))
+    }
 }
 
 impl Wire<'_> for ShardRun {
@@ -155,6 +161,8 @@ pub struct Map {
     runs: Arc<[ShardRun]>,
     /// `None`: all shards take new directories and files, and always did.
     generations: Option<Generations>,
+    /// Of each server its first run of data shards.
+    part_runs: Arc<[ShardRun]>,
     /// If a single server has all shards in one term: what answers each look-up.
     single: Option<Single>,
 }
@@ -202,7 +210,14 @@ impl Map {
             return None;
         }
         let single = single(&servers, &runs);
-        Some(Self { epoch, shards, servers, runs, generations: None, single })
+        let mut part_runs: Vec<ShardRun> = Vec::new();
+        for run in runs.iter().filter(|run| run.first.is_data()) {
+            if part_runs.iter().all(|known| known.server != run.server) {
+                part_runs.push(*run);
+            }
+        }
+        let part_runs = part_runs.into();
+        Some(Self { epoch, shards, servers, runs, generations: None, part_runs, single })
     }
 
     /// This map, whose shards take new directories and files as `generations` say, the last of them
@@ -342,15 +357,64 @@ impl Map {
         }
     }
 
-    /// The data shard that holds stripe `stripe_index` of an inode. A map that does not have the
-    /// inode's generation is stale: it gives the shard of its last one, where a request is refused
-    /// by its epoch.
+    /// The data shard of part `part_index` of an inode's contents: its home shard for part 0, and
+    /// for each further one a shard of the next server. A map that does not have the inode's
+    /// generation is stale: it gives a shard of its last one, where a request is refused by its
+    /// epoch.
     #[must_use]
-    pub fn data_shard(&self, inode: InodeNo, stripe_index: u32) -> ShardId {
-        match &self.generations {
-            None => self.shards.data_shard(inode, stripe_index),
-            Some(generations) => generations.data_shard(inode, stripe_index),
+    pub fn data_shard(&self, inode: InodeNo, part_index: u32) -> ShardId {
+        let home = match &self.generations {
+            None => self.shards.data_shard(inode, 0),
+            Some(generations) => generations.data_shard(inode),
+        };
+        if part_index == 0 || self.single.is_some() {
+            return home;
         }
+        let (at_home, count) = self.home_among_parts(inode, home);
+        let part = usize::try_from(part_index).unwrap_or(0) % count;
+        let run = self.part_runs(Some(inode)).nth((at_home + part) % count);
+        run.filter(|_| part > 0).map_or(home, |run| run.at(stripe_hash(inode, part_index)))
+    }
+
+    /// The most data shards that the stripes of an inode may be spread over (`None`: of a new one):
+    /// one of each server that takes part in its generation. So no lane has two of them.
+    #[must_use]
+    pub fn part_count_max(&self, inode: Option<InodeNo>) -> u16 {
+        let count = if self.single.is_some() { 1 } else { self.part_runs(inode).count() };
+        u16::try_from(count).unwrap_or(u16::MAX).clamp(1, Layout::STRIPE_COUNT_MAX)
+    }
+
+    /// The part of an inode's contents that a server may have; 0 if it has none.
+    #[must_use]
+    pub fn part_of(&self, inode: InodeNo, server: ServerId) -> u32 {
+        if self.single.is_some() {
+            return 0;
+        }
+        let (at_home, count) = self.home_among_parts(inode, self.data_shard(inode, 0));
+        let found = self.part_runs(Some(inode)).position(|run| run.server == server);
+        let part = found.map_or(0, |found| (found + count - at_home) % count);
+        u32::try_from(part).unwrap_or(0)
+    }
+
+    /// The position of an inode's home server among those of its contents, and their number.
+    fn home_among_parts(&self, inode: InodeNo, home: ShardId) -> (usize, usize) {
+        let server = self.holder(home).server;
+        let position = self.part_runs(Some(inode)).position(|run| run.server == server);
+        (position.unwrap_or(0), self.part_runs(Some(inode)).count().max(1))
+    }
+
+    /// The data shards of a file with this layout.
+    pub fn data_shards(&self, inode: InodeNo, layout: Layout) -> impl Iterator<Item = ShardId> {
+        (0..u32::from(layout.stripe_count)).map(move |part| self.data_shard(inode, part))
+    }
+
+    /// A run of data shards of each server that has contents of an inode (`None`: of a new one).
+    fn part_runs(&self, inode: Option<InodeNo>) -> impl Iterator<Item = &ShardRun> {
+        let takes = move |run: &&ShardRun| match &self.generations {
+            None => true,
+            Some(generations) => generations.has_data(inode, run.first),
+        };
+        self.part_runs.iter().filter(takes)
     }
 
     /// The data shard of a stripe of a file with this layout.
@@ -360,8 +424,8 @@ impl Map {
     }
 
     /// The shard that executes an op on bytes of `inode` from an offset on; `None` for ops without
-    /// an inode. Where the layout is not known, an op on contents goes to the shard of the first
-    /// stripe.
+    /// an inode. What reads or writes bytes goes to the shard that has them, what concerns all of a
+    /// file to the shard of the first stripe, as does everything if the layout is not known.
     #[must_use]
     pub fn shard(
         &self,
@@ -372,10 +436,13 @@ impl Map {
         match op.row().route {
             Route::Lane | Route::Shard => None,
             Route::Meta => Some(inode.shard()),
-            Route::Data => Some(layout.map_or_else(
-                || self.data_shard(inode, 0),
-                |layout| self.stripe_shard(inode, layout, layout.stripe(file_offset)),
-            )),
+            Route::Data => {
+                let is_of_bytes = matches!(op, Op::Read | Op::ReadList | Op::Write | Op::WriteList);
+                Some(match layout.filter(|layout| is_of_bytes && layout.is_spread()) {
+                    Some(layout) => self.stripe_shard(inode, layout, layout.stripe(file_offset)),
+                    None => self.data_shard(inode, 0),
+                })
+            }
         }
     }
 

@@ -237,6 +237,26 @@ fn a_map_with_generations_has_these_bytes() {
 }
 
 #[test]
+fn each_part_of_a_file_is_at_another_server_of_its_generation() {
+    let (map, one) = (grown(), Map::single_server(2, SHARDS, Term(9)));
+    for (generation, count) in [(0, 1), (1, 2), (2, 1)] {
+        for low in 0..100 {
+            let inode = InodeNo::new(0, *InodeNo::counts_of(generation).start() + low);
+            assert_eq!(map.part_count_max(Some(inode)), count);
+            let mut servers = std::collections::BTreeSet::new();
+            for part in 0..u32::from(count) {
+                let server = map.place(map.data_shard(inode, part)).server;
+                assert_eq!(map.part_of(inode, server), part);
+                servers.insert(server);
+            }
+            assert_eq!(servers.len(), usize::from(count));
+            assert_eq!(one.part_of(inode, ServerId(1)), 0);
+        }
+    }
+    assert_eq!((map.part_count_max(None), one.part_count_max(None)), (1, 1));
+}
+
+#[test]
 fn files_stay_where_they_were_when_shards_are_added() {
     let map = grown();
     let first = ShardCounts { meta: 3, data: 2 };
