@@ -4,9 +4,11 @@ use crate::request::{
     Allocating, Glimpsing, QueuedOp, ReadingList, Seeking, WritingList, bulk_bytes,
 };
 use crate::{DataConfig, DataRequest};
+use alloc::vec::Vec;
+use core::ops::Range;
 use wire::{
     Allocation, BULK_BYTES_MAX, ClearPrivileges, DecodeError, Executor, FILE_BYTES_MAX, InodeNo,
-    Op, ProtocolError, Retry, Status, Wire,
+    Layout, Op, ProtocolError, Retry, Status, Wire,
 };
 
 /// A decoded request.
@@ -58,7 +60,49 @@ pub(crate) fn decode(
     if shard != Some(request.shard) || inode.count() == 0 {
         return Err(DecodeError::ProtocolError(ProtocolError::Route));
     }
+    if let Some(layout) = layout.filter(Layout::is_spread) {
+        let exists = layout.stripe_count <= config.map.part_count_max(Some(inode));
+        if !exists || !is_of_one_part(&decoded.pending, layout) {
+            return Err(DecodeError::ProtocolError(ProtocolError::Route));
+        }
+        if !is_built(&decoded.pending) {
+            return Err(DecodeError::Status(Status::NotSupported));
+        }
+    }
     Ok(decoded)
+}
+
+/// Whether all bytes that a request names are of one part of the file.
+fn is_of_one_part(pending: &QueuedOp, layout: Layout) -> bool {
+    let range = |from: u64, bytes: u32| from..from.saturating_add(u64::from(bytes));
+    let ranges: Vec<Range<u64>> = match pending {
+        QueuedOp::Read { object_offset, read_bytes, .. } => {
+            Vec::from([range(*object_offset, *read_bytes)])
+        }
+        QueuedOp::Write { object_offset, bulk, .. } => {
+            Vec::from([range(*object_offset, bulk_bytes(*bulk))])
+        }
+        QueuedOp::ReadList(ReadingList { pieces, .. })
+        | QueuedOp::WriteList(WritingList { pieces, .. }) => {
+            pieces.iter().map(|piece| piece.file_offset..piece.end()).collect()
+        }
+        QueuedOp::Glimpse(_)
+        | QueuedOp::Seek(_)
+        | QueuedOp::Append { .. }
+        | QueuedOp::Truncate { .. }
+        | QueuedOp::Allocate(_)
+        | QueuedOp::Replay { .. }
+        | QueuedOp::Remove => Vec::new(),
+    };
+    let stripes = ranges.into_iter().flat_map(|range| layout.parts(range));
+    let mut parts = stripes.map(|stripe| layout.part(stripe.stripe_index));
+    let first = parts.next();
+    parts.all(|part| Some(part) == first)
+}
+
+/// Whether a file over several data shards can have it done.
+const fn is_built(pending: &QueuedOp) -> bool {
+    !matches!(pending, QueuedOp::Append { .. } | QueuedOp::Allocate(_) | QueuedOp::Seek(_))
 }
 
 fn read(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
@@ -145,7 +189,9 @@ fn truncate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, D
         return Err(DecodeError::Status(Status::TooLarge));
     }
     let DataRequest { token, client, .. } = *request;
-    Ok(Decoded::new((inode, size_bytes), QueuedOp::Truncate { token, size_bytes, client }))
+    let spread = request.layout.filter(Layout::is_spread);
+    let pending = QueuedOp::Truncate { token, size_bytes, client, spread };
+    Ok(Decoded::new((inode, size_bytes), pending))
 }
 
 fn allocate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {

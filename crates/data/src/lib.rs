@@ -33,6 +33,7 @@ mod log;
 mod object;
 mod order;
 mod outcome;
+mod parts;
 mod ranges;
 mod reading;
 mod recorded;

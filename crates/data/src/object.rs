@@ -188,6 +188,13 @@ impl Object {
         wanted && (self.stat.is_none() || doubtful) && !self.stat_running
     }
 
+    /// Whether a truncation at the front of the queue may begin.
+    pub(crate) const fn may_begin_alone(&self) -> bool {
+        let known = self.stat.is_some() && !self.doubtful && !self.stat_running;
+        let alone = self.running_count == 0 && !self.exclusive && !self.load_running;
+        known && alone && self.fence_count == 0
+    }
+
     /// Takes the first queued operation, if it may begin.
     pub(crate) fn next(&mut self) -> Option<QueuedOp> {
         let first = self.queue.front()?;

@@ -3,7 +3,7 @@
 use crate::{LostWrite, Token};
 use disk::ContentsChange;
 use interface::{Action, Bulk, Turn};
-use wire::{Allocation, ClientUuid, InodeNo, Pieces};
+use wire::{Allocation, ClientUuid, InodeNo, Layout, Pieces};
 
 /// A queued operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,8 +28,9 @@ pub(crate) enum QueuedOp {
     WriteList(WritingList),
     /// An append. `at`: it is refused if the file does not end there.
     Append { token: Token, bulk: Option<Bulk>, client: ClientUuid, at: Option<u64> },
-    /// A truncation.
-    Truncate { token: Token, size_bytes: u64, client: ClientUuid },
+    /// A truncation. `spread`: the size is that of a file over several data shards; what becomes of
+    /// this part is decided when it begins.
+    Truncate { token: Token, size_bytes: u64, client: ClientUuid, spread: Option<Layout> },
     /// An allocation.
     Allocate(Allocating),
     /// A seek.

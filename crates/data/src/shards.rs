@@ -432,7 +432,7 @@ impl Shards {
 
     /// The shard of an inode's object.
     pub(crate) fn shard(&self, inode: InodeNo) -> ShardId {
-        self.shape.map.data_shard(inode, 0)
+        self.shape.map.data_shard(inode, self.part(inode))
     }
 
     /// The next transaction number of a shard.
@@ -450,7 +450,7 @@ impl Shards {
         Ticket(number)
     }
 
-    fn known_or_new(&mut self, inode: InodeNo) -> &mut Object {
+    pub(crate) fn known_or_new(&mut self, inode: InodeNo) -> &mut Object {
         if !self.objects.contains_key(&inode) {
             self.make_space();
             self.order.push_back(inode);
@@ -467,7 +467,7 @@ impl Shards {
         object
     }
 
-    fn wait(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: QueuedOp) {
+    pub(crate) fn wait(&mut self, turn: &mut Turn<'_>, inode: InodeNo, pending: QueuedOp) {
         let fenced = self.fenced;
         let object = self.known_or_new(inode);
         if object.lost || (fenced && pending.is_change()) {

@@ -42,9 +42,7 @@ impl Shards {
     /// about which only replays have come has one object, because a further one is recorded before
     /// anything is written to it.
     pub(crate) fn layout(&self, inode: InodeNo) -> Layout {
-        let stated = || self.objects.get(&inode).and_then(|object| object.layout);
-        let recorded = self.stripes.get(&inode).map(|stripes| stripes.layout);
-        recorded.or_else(stated).unwrap_or(Layout::ONE_OBJECT)
+        self.known_layout(inode).unwrap_or(Layout::ONE_OBJECT)
     }
 
     pub(crate) fn is_striped(&self, inode: InodeNo) -> bool {

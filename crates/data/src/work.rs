@@ -23,7 +23,7 @@ impl Shards {
                 let ticket = self.ticket(InFlight::Stat { inode });
                 return self.stat_objects(turn, inode, ticket);
             }
-            if self.add_stripes(turn, inode) {
+            if self.awaits_cut(inode) || self.add_stripes(turn, inode) {
                 return;
             }
             self.open_front(turn, inode);
@@ -61,7 +61,7 @@ impl Shards {
                 }
                 self.begin_write(turn, inode, (token, client), (None, bulk));
             }
-            QueuedOp::Truncate { token, size_bytes, client } => {
+            QueuedOp::Truncate { token, size_bytes, client, spread: _ } => {
                 self.begin_truncate(turn, inode, (token, client), size_bytes);
             }
             QueuedOp::Allocate(allocating) => self.begin_allocate(turn, inode, &allocating),

@@ -119,6 +119,28 @@ impl Layout {
         (stripe_index, size_bytes - self.start(stripe_index))
     }
 
+    /// The part of a file's contents that has a stripe: those of one part are at one data shard.
+    #[must_use]
+    pub fn part(&self, stripe_index: u32) -> u32 {
+        stripe_index % u32::from(self.stripe_count.max(1))
+    }
+
+    /// Where the last byte of a part ends in a file of this size; 0 if the part has none.
+    #[must_use]
+    pub fn part_end(&self, part_index: u32, size_bytes: u64) -> u64 {
+        if size_bytes == 0 {
+            return 0;
+        }
+        let (last, _) = self.last(size_bytes);
+        let count = u32::from(self.stripe_count.max(1));
+        let behind = (last % count + count - part_index % count) % count;
+        match last.checked_sub(behind) {
+            None => 0,
+            Some(_) if behind == 0 => size_bytes,
+            Some(stripe_index) => self.start(stripe_index + 1),
+        }
+    }
+
     /// The stripes of a range of a file, in rising order.
     pub fn parts(self, range: core::ops::Range<u64>) -> impl Iterator<Item = StripePart> {
         let mut at = range.start;
@@ -177,6 +199,17 @@ mod tests {
             [last(0), last(1), last(65_536), last(65_537)],
             [(0, 0), (0, 1), (0, 65_536), (1, 1)]
         );
+    }
+
+    #[test]
+    fn a_part_ends_with_its_last_stripe_or_with_the_file() {
+        let three = Layout { stripe_unit_bytes: 10, stripe_count: 3 };
+        let ends = |size_bytes| [0, 1, 2].map(|part| three.part_end(part, size_bytes));
+        assert_eq!(ends(0), [0, 0, 0]);
+        assert_eq!(ends(10), [10, 0, 0]);
+        assert_eq!(ends(11), [10, 11, 0]);
+        assert_eq!(ends(45), [40, 45, 30]);
+        assert_eq!(SMALL.part_end(0, 77), 77);
     }
 
     #[test]

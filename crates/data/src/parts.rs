@@ -1,0 +1,71 @@
+//! A file over several data shards: what one of them, with its part of the stripes, does otherwise.
+//!
+//! Each shard orders, records and answers the changes of its own stripes. The end of a part is that
+//! of its last byte, as an offset in the file: so the file ends where the longest part does. A
+//! truncation comes to every part; only the one with the new last byte may become longer by it.
+
+use crate::request::QueuedOp;
+use crate::{Answer, Outcome, Shards, Token};
+use interface::Turn;
+use wire::{ClientUuid, InodeNo, Layout, Transno};
+
+impl Shards {
+    /// The part of a file's contents that this lane has, if it has any.
+    pub(crate) fn part(&self, inode: InodeNo) -> u32 {
+        self.shape.map.part_of(inode, self.shape.server)
+    }
+
+    /// The layout of a file, if a record or a request has stated it.
+    #[must_use]
+    pub fn known_layout(&self, inode: InodeNo) -> Option<Layout> {
+        let stated = || self.objects.get(&inode).and_then(|object| object.layout);
+        self.stripes.get(&inode).map(|stripes| stripes.layout).or_else(stated)
+    }
+
+    /// Cuts this lane's part of a file that is truncated. Ends in [`Outcome::Changed`], or in
+    /// [`Outcome::Answered`] if there was nothing to do, or on failure.
+    pub fn cut_part(
+        &mut self,
+        turn: &mut Turn<'_>,
+        token: Token,
+        inode: InodeNo,
+        (size_bytes, layout): (u64, Layout),
+    ) {
+        let object = self.known_or_new(inode);
+        object.layout = object.layout.or(Some(layout));
+        let (client, spread) = (ClientUuid::NONE, Some(layout));
+        self.wait(turn, inode, QueuedOp::Truncate { token, size_bytes, client, spread });
+    }
+
+    /// Decides what becomes of this part by a truncation that comes next, once everything before it
+    /// has ended. Returns whether it must wait for that.
+    pub(crate) fn awaits_cut(&mut self, inode: InodeNo) -> bool {
+        let part = self.part(inode);
+        loop {
+            let Some(object) = self.objects.get_mut(&inode) else { return false };
+            let known_bytes = object.size_bytes();
+            let may_begin = object.may_begin_alone();
+            let Some(QueuedOp::Truncate { token, size_bytes, client, spread }) =
+                object.queue.front_mut()
+            else {
+                return false;
+            };
+            let Some(layout) = *spread else { return false };
+            if !may_begin {
+                return true;
+            }
+            let end = layout.part_end(part, *size_bytes);
+            let has_last = *size_bytes > 0 && end == *size_bytes;
+            let target = if has_last { end } else { end.min(known_bytes) };
+            let is_of_other_shard = *client == ClientUuid::NONE;
+            if target == known_bytes && is_of_other_shard {
+                let (token, result, shown) = (*token, Ok(Answer::Empty), Transno(0));
+                object.queue.pop_front();
+                self.outcomes.push_back(Outcome::Answered { token, result, shown });
+                continue;
+            }
+            (*size_bytes, *spread) = (target, None);
+            return false;
+        }
+    }
+}
