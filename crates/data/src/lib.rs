@@ -47,6 +47,7 @@ mod written;
 
 pub use config::{DataConfig, SumRecording};
 pub use outcome::{Answer, Damage, DataRequest, LostWrite, Outcome, Token};
+pub use parts::WholeFile;
 pub use recorded::Recorded;
 pub use shards::Shards;
 pub use unstable::Dependencies;

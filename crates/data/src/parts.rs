@@ -4,12 +4,46 @@
 //! of its last byte, as an offset in the file: so the file ends where the longest part does. A
 //! truncation comes to every part; only the one with the new last byte may become longer by it.
 
-use crate::request::QueuedOp;
-use crate::{Answer, Outcome, Shards, Token};
+use crate::decode::{Decoded, decode};
+use crate::request::{Glimpsing, QueuedOp};
+use crate::{Answer, DataRequest, Outcome, Shards, Token};
 use interface::Turn;
-use wire::{ClientUuid, InodeNo, Layout, Transno};
+use wire::{ClientUuid, InodeNo, Layout, Op, Transno};
+
+/// A request about all of a file over several data shards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WholeFile {
+    /// The file.
+    pub inode: InodeNo,
+    /// Its layout.
+    pub layout: Layout,
+    /// The new size, for a truncation.
+    pub cut: Option<u64>,
+}
 
 impl Shards {
+    /// Whether a valid request is about all of a file over several data shards.
+    #[must_use]
+    pub fn whole_file(&self, request: &DataRequest<'_>) -> Option<WholeFile> {
+        if !matches!(request.op, Op::Glimpse | Op::Truncate) || request.bulk.is_some() {
+            return None;
+        }
+        let Decoded { inode, pending, .. } = decode(request, &self.shape).ok()?;
+        let layout = request.layout.or_else(|| self.known_layout(inode));
+        let layout = layout.filter(Layout::is_spread)?;
+        let cut = match pending {
+            QueuedOp::Truncate { size_bytes, .. } => Some(size_bytes),
+            _ => None,
+        };
+        Some(WholeFile { inode, layout, cut })
+    }
+
+    /// What this lane has of a file now. Ends in [`Outcome::Answered`].
+    pub fn look(&mut self, turn: &mut Turn<'_>, token: Token, inode: InodeNo) {
+        let glimpsing = Glimpsing { token, durable: false, client: ClientUuid::NONE };
+        self.wait(turn, inode, QueuedOp::Glimpse(glimpsing));
+    }
+
     /// The part of a file's contents that this lane has, if it has any.
     pub(crate) fn part(&self, inode: InodeNo) -> u32 {
         self.shape.map.part_of(inode, self.shape.server)

@@ -32,8 +32,7 @@ impl Lane {
 
     /// A file's attributes changed: its data shard reports the next read.
     pub(crate) fn send_changed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        let to = self.data_shard(inode);
-        self.send_to_shard(turn, to, &PeerBody::Changed { inode });
+        self.send_to_contents(turn, inode, &PeerBody::Changed { inode });
     }
 
     /// Sends the privileged bits of a file that is open for writing to its data shard before the
@@ -44,8 +43,8 @@ impl Lane {
         inode: InodeNo,
         privileged_bits: PrivilegedBits,
     ) {
-        let (to, bits) = (self.data_shard(inode), Bits(privileged_bits));
-        self.send_to_shard(turn, to, &PeerBody::PrivilegedBits { inode, bits });
+        let bits = Bits(privileged_bits);
+        self.send_to_contents(turn, inode, &PeerBody::PrivilegedBits { inode, bits });
     }
 
     /// A data shard of this lane reports a read.

@@ -547,6 +547,7 @@ impl Lane {
             Waiter::Slot(slot_id) => self.release(turn, &slot_id),
             Waiter::Reply(reply) => self.release_reply(turn, reply),
             Waiter::Size(sizing, contents) => self.send_size(turn, sizing, Some(contents)),
+            Waiter::Part(work, contents) => self.tell_part(turn, work, Some(contents)),
             Waiter::Step(step) => self.on_awaited(turn, step),
             Waiter::Grant(ended) => self.send_grant(turn, ended),
             // Requests wait for other causes.

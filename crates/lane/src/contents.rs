@@ -8,6 +8,7 @@ use crate::request::ReceivedRequest;
 use crate::request_header::{RequestHeader, SlotId};
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State};
+use crate::spread::merged;
 use crate::unstable::{Recording, Written};
 use crate::waiters::{Waiter, Waiting};
 use alloc::vec::Vec;
@@ -78,15 +79,22 @@ impl Lane {
     }
 
     /// The outcome of a request that changed nothing: answered at once.
-    fn on_answered(
+    pub(crate) fn on_answered(
         &mut self,
         turn: &mut Turn<'_>,
         token: Token,
         (result, shown): (Result<Answer, Status>, Transno),
     ) {
-        if self.on_replay_failed(turn, token) {
+        if self.on_replay_failed(turn, token) || self.on_part_looked(turn, token, result) {
             return;
         }
+        let others = self.end_whole(turn, token);
+        let result = match (result, others) {
+            (Ok(Answer::Glimpsed(contents)), Some(others)) => {
+                Ok(Answer::Glimpsed(merged(others, contents)))
+            }
+            (result, _) => result,
+        };
         if let Some(sizing) = self.waiters.answers.take_size(token) {
             return self.send_size(turn, sizing, None);
         }
@@ -143,7 +151,8 @@ impl Lane {
             return;
         }
         let Ok(Entry { attr }) = Entry::decode_all(self.scratch.reply()) else { return };
-        if !attr.is_size_at_data() || !self.is_own(self.data_shard(attr.inode)) {
+        let is_spread = attr.layout.is_some_and(|layout| layout.is_spread());
+        if !attr.is_size_at_data() || is_spread || !self.is_own(self.data_shard(attr.inode)) {
             return;
         }
         if let Some(contents) = self.data.known(attr.inode, exact) {

@@ -9,11 +9,11 @@
 
 use crate::Lane;
 use crate::peers::message::PeerBody;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use interface::{LogLevel, Mono, Turn};
-use wire::{InodeNo, Status};
+use wire::{InodeNo, ShardId, Status};
 
 /// The destructions of a lane.
 #[derive(Debug, Default)]
@@ -21,7 +21,8 @@ pub(crate) struct Destroys {
     /// Orphans of this lane's metadata shards that are not being destroyed yet.
     pub(crate) queue: VecDeque<InodeNo>,
     /// Those whose object is being removed, here or at a peer lane.
-    running: BTreeSet<InodeNo>,
+    /// And at which shards it is still there.
+    running: BTreeMap<InodeNo, BTreeSet<ShardId>>,
     /// Removals at this lane that failed.
     failed: Vec<InodeNo>,
     retry_at: Option<Mono>,
@@ -29,8 +30,9 @@ pub(crate) struct Destroys {
 
 impl Destroys {
     /// Those that a data shard was asked for.
-    pub(crate) fn running(&self) -> Vec<InodeNo> {
-        self.running.iter().copied().collect()
+    pub(crate) fn running(&self) -> Vec<(InodeNo, ShardId)> {
+        let all = self.running.iter();
+        all.flat_map(|(inode, left)| left.iter().map(|shard| (*inode, *shard))).collect()
     }
 }
 
@@ -62,9 +64,9 @@ impl Lane {
                     return;
                 }
             }
-            self.destroys.running.insert(inode);
-            let to = self.data_shard(inode);
-            self.send_to_shard(turn, to, &PeerBody::DestroyObject { inode });
+            let shards = self.contents_shards(inode).into_iter().collect();
+            self.destroys.running.insert(inode, shards);
+            self.send_to_contents(turn, inode, &PeerBody::DestroyObject { inode });
         }
     }
 
@@ -74,7 +76,7 @@ impl Lane {
             // The peer lane's recovery is over, and here a client may still bring a write back.
             return self.recovery.removals.push(inode);
         }
-        if self.is_own(self.data_shard(inode)) {
+        if self.part_shard(inode).is_some() {
             self.data.remove(turn, inode);
             self.on_outcomes(turn);
         }
@@ -107,18 +109,24 @@ impl Lane {
 
     /// An object is removed, and no record is left that would create it again.
     pub(crate) fn tell_removed(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        self.send_to_shard(turn, inode.shard(), &PeerBody::ObjectDestroyed { inode });
+        let Some(shard) = self.part_shard(inode) else { return };
+        self.send_to_shard(turn, inode.shard(), &PeerBody::ObjectDestroyed { inode, shard });
     }
 
-    /// The object of an orphan of this lane was removed: removes the inode.
-    pub(crate) fn on_object_destroyed(&mut self, inode: InodeNo) {
+    /// The object of an orphan of this lane was removed at a shard: if it is there at none any more,
+    /// removes the inode.
+    pub(crate) fn on_object_destroyed(&mut self, inode: InodeNo, from: ShardId) {
         let shard = inode.shard();
         if !self.is_own(shard) {
             return;
         }
-        if !self.destroys.running.remove(&inode) {
-            return; // An earlier start asked for it, or it is done.
+        // Else an earlier start asked for it, or it is done.
+        let Some(left) = self.destroys.running.get_mut(&inode) else { return };
+        left.remove(&from);
+        if !left.is_empty() {
+            return;
         }
+        self.destroys.running.remove(&inode);
         let index = self.meta_index(shard);
         let mut changes = self.scratch.empty();
         let effect = self.metas[index].destroyed(inode, &mut changes);

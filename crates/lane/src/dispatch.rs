@@ -13,6 +13,7 @@ use crate::request_header::{RequestHeader, SlotId, Target, Times};
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State, Verdict};
 use crate::shares::bulk_was_discarded;
+use crate::spread::WholeRequest;
 use crate::waiters::Cause;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -570,6 +571,12 @@ impl Lane {
         let (kept, behind) = (pages.is_some(), received.request.flags & request_flag::BEHIND != 0);
         let ask =
             data::DataRequest { token, op, shard, layout, body: &body, bulk, client, kept, behind };
+        if let Some(whole) = self.data.whole_file(&ask) {
+            let data::WholeFile { inode, layout, cut } = whole;
+            let request = WholeRequest { token, op, shard, body, client, cut };
+            self.begin_whole_request(turn, (inode, layout), request);
+            return Ok(());
+        }
         let submitted = self.data.submit(turn, &ask);
         self.scratch.recycle(body);
         if let Err(protocol_error) = submitted {

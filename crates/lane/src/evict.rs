@@ -127,6 +127,8 @@ impl Lane {
         // A data shard's records are in the order of its changes.
         let pushed = !self.metas.is_empty() || (self.data.is_durable() && self.commit.is_idle());
         let is_safe = self.commit.is_safe(self.evictions.gate());
+        // Other shards execute the truncations of files whose home is here.
+        let pushed = pushed && self.spread.has_no_cuts();
         self.commit.has_failed() || (!self.evictions.is_recording() && pushed && is_safe)
     }
 
@@ -140,8 +142,11 @@ impl Lane {
     /// one is connected to has recorded the evictions, and the one that has the contents is among
     /// them.
     pub(crate) fn is_fenced(&self, inode: InodeNo) -> bool {
-        let contents = self.data_shard(inode);
-        self.evictions.is_empty() || (self.are_evictions_known() && self.is_reachable(contents))
+        let are_reachable = || {
+            let mut shards = self.contents_shards(inode).into_iter();
+            shards.all(|shard| self.is_reachable(shard))
+        };
+        self.evictions.is_empty() || (self.are_evictions_known() && are_reachable())
     }
 
     /// Whether a request must wait: it asks for a lock that an evicted client may have had.

@@ -23,6 +23,7 @@ use crate::recovery::Recovery;
 use crate::restore::Restored;
 use crate::scratch::Scratch;
 use crate::sessions::Sessions;
+use crate::spread::Spread;
 use crate::stats::Counters;
 use crate::ticket::{DATA_TICKET, PATH_TICKET, TICKET_TAG};
 use crate::token::Seal;
@@ -60,6 +61,8 @@ pub struct Lane {
     pub(crate) data: data::Shards,
     pub(crate) commit: Commit,
     pub(crate) destroys: Destroys,
+    /// Files over several data shards.
+    pub(crate) spread: Spread,
     /// Everything that waits, by its cause.
     pub(crate) waiters: Waiters,
     pub(crate) searches: Searches,
@@ -142,6 +145,7 @@ impl Lane {
                 Commit::new(seed, tokens, logs.into_iter())
             },
             destroys: Destroys::default(),
+            spread: Spread::default(),
             waiters: Waiters::new(seed),
             searches: Searches::default(),
             txns: Txns::new(restored.decided, restored.parts),
@@ -173,6 +177,7 @@ impl Lane {
         for shard in &mut lane.metas {
             shard.set_rules(rules);
             shard.set_handle_limit(handle_count_max);
+            shard.set_part_count_max(lane.config.map.part_count_max(None));
         }
         lane.non_resident.limits = lane.metas.iter().any(meta::Shard::has_limit);
         lane.record_resolved(restored.resolved);
@@ -271,7 +276,7 @@ impl Lane {
         self.stage != Stage::Serving
     }
 
-    /// The shard that has the contents of a file.
+    /// The home shard of a file's contents: it has the first stripe, and all if the layout says so.
     pub(crate) fn data_shard(&self, inode: InodeNo) -> ShardId {
         self.config.map.data_shard(inode, 0)
     }

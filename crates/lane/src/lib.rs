@@ -80,6 +80,7 @@ mod session;
 mod sessions;
 mod shares;
 mod sizes;
+mod spread;
 mod stats;
 mod ticket;
 mod token;

@@ -30,6 +30,8 @@ impl Lane {
         if map.generation() > 0 {
             self.metas.iter_mut().for_each(|shard| shard.use_generation(map.generation()));
         }
+        let part_count_max = map.part_count_max(None);
+        self.metas.iter_mut().for_each(|shard| shard.set_part_count_max(part_count_max));
         self.data.set_map(map);
         moved.into_iter().for_each(|server| self.end_links_to(turn, server));
         self.renew_links(turn);

@@ -384,13 +384,13 @@ impl Lane {
         match *body {
             PeerBody::Txn { message } => self.on_txn_message(turn, &message),
             PeerBody::DestroyObject { inode } => self.on_destroy_message(turn, inode),
-            PeerBody::ObjectDestroyed { inode } => self.on_object_destroyed(inode),
+            PeerBody::ObjectDestroyed { inode, shard } => self.on_object_destroyed(inode, shard),
             PeerBody::Accessed { inode, write_time_ns } => {
                 self.record_access(turn, inode, write_time_ns);
             }
             PeerBody::Changed { inode } => self.data.forget_access(inode),
-            PeerBody::QueryContents { inode, number } => {
-                self.query_durable_size(turn, Sizing { inode, number });
+            PeerBody::QueryContents { inode, number, spread } => {
+                self.query_durable_size(turn, Sizing { inode, number }, spread);
             }
             PeerBody::DurableContents { inode, number, contents } => {
                 self.record_size(Sizing { inode, number }, contents);
@@ -411,6 +411,18 @@ impl Lane {
             PeerBody::Acknowledgement {} | PeerBody::Barrier {} => {}
             PeerBody::Restated {} => self.on_restated(turn, from),
             PeerBody::WriterFenced { inode, client } => self.on_writer_fenced(inode, client),
+            PeerBody::LookAtPart { inode, number, durable } => {
+                self.on_look_at_part(turn, from, (inode, number, durable));
+            }
+            PeerBody::PartContents { inode, number, shard, contents } => {
+                self.on_part_contents(turn, (inode, number, shard), contents);
+            }
+            PeerBody::CutPart { inode, number, oldest, size_bytes, layout } => {
+                self.on_cut_part(turn, from, (inode, number, oldest), (size_bytes, layout));
+            }
+            PeerBody::PartCut { inode, number, shard, is_cut } => {
+                self.on_part_cut(turn, (inode, number, shard), is_cut);
+            }
         }
     }
 }

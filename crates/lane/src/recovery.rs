@@ -23,7 +23,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange, SessionRow};
 use interface::{Action, ConnId, LogLevel, Mono, ProtocolPoint, Turn};
-use wire::{ClientUuid, InodeNo, Rule, SessionId, ShardId, Status, Transno};
+use wire::{ClientUuid, InodeNo, Layout, Rule, SessionId, ShardId, Status, Transno};
 
 /// A client that recovery waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct Recovery {
     /// The handles that sessions announced to reopen.
     pub(crate) reopens: Reopens,
     /// Size queries of metadata shards, deferred.
-    pub(crate) sizings: Vec<Sizing>,
+    pub(crate) sizings: Vec<(Sizing, Option<Layout>)>,
     /// Inodes of peer lanes whose objects are to go, likewise.
     pub(crate) removals: Vec<InodeNo>,
     /// Clients with a replay that did not fit.
@@ -417,7 +417,10 @@ impl Lane {
         self.run_received(turn, &Cause::Reopening);
         self.end_grace();
         let sizings = core::mem::take(&mut self.recovery.sizings);
-        sizings.into_iter().for_each(|sizing| self.query_durable_size(turn, sizing));
+        for (sizing, spread) in sizings {
+            self.query_durable_size(turn, sizing, spread);
+        }
+        self.run_early_parts(turn);
         let removals = core::mem::take(&mut self.recovery.removals);
         removals.into_iter().for_each(|inode| self.on_destroy_message(turn, inode));
         self.run_received(turn, &Cause::Recovery);

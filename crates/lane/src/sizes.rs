@@ -14,6 +14,7 @@
 use crate::Lane;
 use crate::peers::message::PeerBody;
 use crate::request::Sizing;
+use crate::spread::merged;
 use crate::waiters::{Cause, Waiter};
 use data::Token;
 use interface::Turn;
@@ -35,19 +36,30 @@ impl Lane {
     /// The last writer of an inode of this lane has closed it.
     pub(crate) fn on_settling(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
         let Sizing { inode, number } = sizing;
+        let layout = self.metas[self.meta_index(inode.shard())].layout(inode).flatten();
+        let spread = layout.filter(wire::Layout::is_spread);
         let to = self.data_shard(inode);
-        self.send_to_shard(turn, to, &PeerBody::QueryContents { inode, number });
+        self.send_to_shard(turn, to, &PeerBody::QueryContents { inode, number, spread });
     }
 
     /// A metadata shard queries a file's size at a data shard of this lane.
-    pub(crate) fn query_durable_size(&mut self, turn: &mut Turn<'_>, sizing: Sizing) {
+    /// `spread`: its layout, if it has contents elsewhere, too.
+    pub(crate) fn query_durable_size(
+        &mut self,
+        turn: &mut Turn<'_>,
+        sizing: Sizing,
+        spread: Option<wire::Layout>,
+    ) {
         let here = self.is_own(self.data_shard(sizing.inode));
         if !here || self.commit.has_failed() || self.is_stopping() {
             return;
         }
         if !self.recovery.is_over() {
             // Replays may still make the file longer.
-            return self.recovery.sizings.push(sizing);
+            return self.recovery.sizings.push((sizing, spread));
+        }
+        if let Some(layout) = spread {
+            return self.begin_settling(turn, sizing, layout);
         }
         let token = self.waiters.answers.await_size(sizing);
         self.data.query_durable_size(turn, token, sizing.inode);
@@ -61,6 +73,11 @@ impl Lane {
         token: Token,
         (shard, until, contents): (ShardId, Transno, Contents),
     ) {
+        if self.on_part_done(turn, token, (shard, until, contents)) {
+            return;
+        }
+        let others = self.end_whole(turn, token);
+        let contents = others.map_or(contents, |others| merged(others, contents));
         let Some(sizing) = self.waiters.answers.take_size(token) else { return };
         let durable = until <= self.commit.shard(shard).durable;
         if durable || !self.config.rules.hold(Rule::SettleDurable) {

@@ -15,6 +15,7 @@ use crate::request::Replay;
 use crate::request_header::{RequestHeader, SlotId};
 use crate::response::{Response, SlotReply};
 use crate::session::{Done, Key, State};
+use crate::spread::NOTHING;
 use crate::waiters::{Cause, Waiter, Waiting};
 use alloc::vec::Vec;
 use data::{Answer, Dependencies, LostWrite, Token};
@@ -68,6 +69,11 @@ impl Lane {
             self.send(turn, conn, &header, &response);
             return turn.act(Action::Point(ProtocolPoint::Replayed));
         }
+        let done = (written.shard, written.transno, NOTHING);
+        if self.on_part_done(turn, written.token, done) {
+            return;
+        }
+        self.end_whole(turn, written.token);
         let Some(waiting) = self.waiters.answers.request(written.token).copied() else { return };
         let header = waiting.header;
         let Written { shard, transno, .. } = *written;
@@ -151,6 +157,9 @@ impl Lane {
     ) {
         if let Some(replay) = self.waiters.answers.take_replay(token) {
             return self.record_lost(&replay);
+        }
+        if self.record_cut(token, (shard, transno), recording.change) {
+            return;
         }
         let Some(Waiting { header, .. }) = self.waiters.answers.take_request(token) else { return };
         if self.commit.has_failed() {

@@ -19,6 +19,7 @@ use crate::acknowledgements::{BatchNo, Gate};
 use crate::request::{ReceivedFrame, Sizing, SuspendedRequest};
 use crate::request_header::SlotId;
 use crate::response::DeferredReply;
+use crate::spread::PartWork;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -132,6 +133,8 @@ pub(crate) enum Waiter {
     Reply(DeferredReply),
     /// The durable size of a file, for its metadata shard. It is not urgent.
     Size(Sizing, Contents),
+    /// What a part of a file is, for the home shard.
+    Part(PartWork, Contents),
     /// A step of a cross-shard transaction.
     Step(Awaited),
     /// The Grant of an ended wait for a file lock.
@@ -220,6 +223,7 @@ impl Waiters {
             Waiter::Slot(_)
             | Waiter::Reply(_)
             | Waiter::Size(..)
+            | Waiter::Part(..)
             | Waiter::Step(_)
             | Waiter::Grant(_)
             | Waiter::Received(_) => None,
@@ -310,6 +314,7 @@ impl Waiters {
             Waiter::Slot(_)
             | Waiter::Reply(_)
             | Waiter::Size(..)
+            | Waiter::Part(..)
             | Waiter::Step(_)
             | Waiter::Grant(_) => false,
         };
@@ -384,6 +389,7 @@ fn syncing_session(waiter: &Waiter) -> Option<SessionId> {
         Waiter::Reply(_)
         | Waiter::Slot(_)
         | Waiter::Size(..)
+        | Waiter::Part(..)
         | Waiter::Step(_)
         | Waiter::Grant(_)
         | Waiter::Suspended(_)

@@ -9,8 +9,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use disk::{Change, Changes, Creation, Fault, PreVersions, TxnId};
 use wire::{
-    ClientUuid, Contents, InodeNo, Op, PrivilegedBits, Rule, Rules, ShardId, Squash, Status, Term,
-    Timestamp, Transno, Wire, Writer,
+    ClientUuid, Contents, InodeNo, Layout, Op, PrivilegedBits, Rule, Rules, ShardId, Squash,
+    Status, Term, Timestamp, Transno, Wire, Writer,
 };
 
 /// One request.
@@ -228,6 +228,11 @@ impl Shard {
         self.file_locks.start_term(term);
     }
 
+    /// New files are spread over at most this many data shards.
+    pub fn set_part_count_max(&mut self, part_count_max: u16) {
+        self.state.set_part_count_max(part_count_max);
+    }
+
     /// New inodes are of this generation of the file system's shards from now on. Before a term begins,
     /// or within one. A shard that has no number left in it makes no inode any more.
     pub fn use_generation(&mut self, generation: u8) {
@@ -254,6 +259,12 @@ impl Shard {
     /// The privileged bits of files open for writing, as their data shards must know them.
     pub fn privileged_bits(&self) -> impl Iterator<Item = (InodeNo, PrivilegedBits)> {
         self.handles.privileged_bits()
+    }
+
+    /// The layout of an inode in memory.
+    #[must_use]
+    pub fn layout(&self, inode: InodeNo) -> Option<Option<Layout>> {
+        self.state.inode(inode).map(|inode| inode.row.layout)
     }
 
     /// Whether an inode that was reported as an orphan still is one. `None` while a transaction

@@ -22,6 +22,8 @@ pub(crate) struct State {
     pub(crate) name_key: NameKey,
     /// The layout of new files.
     layout: Layout,
+    /// The most data shards that a new file is spread over.
+    part_count_max: u16,
     inodes: Inodes,
     /// Inodes without a name.
     pub(crate) orphans: BTreeSet<InodeNo>,
@@ -49,6 +51,7 @@ impl State {
             shard,
             name_key: NameKey::new(key),
             layout: made.layout,
+            part_count_max: 1,
             inodes: Inodes::new(key),
             orphans: BTreeSet::new(),
             removed_links: RemovedLinks::default(),
@@ -66,8 +69,13 @@ impl State {
     }
 
     /// The layout of new files.
-    pub(crate) const fn layout(&self) -> Layout {
-        self.layout
+    pub(crate) fn layout(&self) -> Layout {
+        let stripe_count = self.layout.stripe_count.clamp(1, self.part_count_max);
+        Layout { stripe_count, ..self.layout }
+    }
+
+    pub(crate) fn set_part_count_max(&mut self, part_count_max: u16) {
+        self.part_count_max = part_count_max.max(1);
     }
 
     pub(crate) fn inode(&self, inode: InodeNo) -> Option<&Inode> {

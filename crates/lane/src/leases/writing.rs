@@ -207,6 +207,7 @@ impl Lane {
         let writing = &self.leases.writing;
         let (session, client) = holder;
         if !writes
+            || attr.layout.is_some_and(|layout| layout.is_spread())
             || attr.inode.shard() != received.request.shard
             || writing.files.len() >= COUNT_MAX
             || !writing.has_space_for(client)
@@ -297,8 +298,7 @@ impl Lane {
         turn: &mut Turn<'_>,
         (inode, client): (InodeNo, ClientUuid),
     ) {
-        let to = self.data_shard(inode);
-        self.send_to_shard(turn, to, &PeerBody::WriterFenced { inode, client });
+        self.send_to_contents(turn, inode, &PeerBody::WriterFenced { inode, client });
     }
 
     /// A metadata shard has taken a write lease of a file of this lane.

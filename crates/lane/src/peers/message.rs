@@ -7,8 +7,8 @@ use crate::txns::TxnMessage;
 use disk::{Change, ExportChange};
 use meta::LockOwner;
 use wire::{
-    ClientUuid, Contents, DecodeError, InodeNo, List, PeerLane, PrivilegedBits, ProtocolError,
-    Reader, Term, Wire, Writer,
+    ClientUuid, Contents, DecodeError, InodeNo, Layout, List, PeerLane, PrivilegedBits,
+    ProtocolError, Reader, ShardId, Term, Wire, Writer,
 };
 
 /// Who sends a message to whom, and its place in the channel between their lanes.
@@ -71,8 +71,8 @@ tagged! {
         }
         /// An inode is deleted: destroy its object at the receiver's data shard.
         2 DestroyObject { inode: InodeNo }
-        /// The object is durably destroyed.
-        3 ObjectDestroyed { inode: InodeNo }
+        /// The object at a shard of the sender is durably destroyed.
+        3 ObjectDestroyed { inode: InodeNo, shard: ShardId }
         /// A file of the receiver's metadata shard was read.
         4 Accessed {
             inode: InodeNo,
@@ -86,6 +86,8 @@ tagged! {
             inode: InodeNo,
             /// The query's number, repeated in the reply.
             number: u64,
+            /// Its layout, if it is spread over several data shards.
+            spread: Option<Layout>,
         }
         /// The reply to a `QueryContents`.
         7 DurableContents {
@@ -122,6 +124,33 @@ tagged! {
         17 WriterFenced { inode: InodeNo, client: ClientUuid }
         /// So many evictions that the receiver has told over the present connection are durable.
         18 EvictionsRecorded { count: u64 }
+        /// The home shard of a file asks what the receiver has of it.
+        19 LookAtPart {
+            inode: InodeNo,
+            /// Of the operation, repeated in the answer: they rise, also over starts of the sender.
+            number: u64,
+            /// Answer when all of it is durable.
+            durable: bool,
+        }
+        /// The answer, of this shard.
+        20 PartContents {
+            inode: InodeNo,
+            number: u64,
+            shard: ShardId,
+            /// `None` if they cannot be read, or not be made durable.
+            contents: Option<Contents>,
+        }
+        /// A file is truncated: cut the part that the receiver has of it.
+        21 CutPart {
+            inode: InodeNo,
+            number: u64,
+            /// The sender asks again for no truncation before this one.
+            oldest: u64,
+            size_bytes: u64,
+            layout: Layout,
+        }
+        /// This shard's part is cut durably, or cannot be.
+        22 PartCut { inode: InodeNo, number: u64, shard: ShardId, is_cut: bool }
     }
 }
 
@@ -147,6 +176,10 @@ impl PeerBody<'_> {
             | Self::DurableContents { .. }
             | Self::Evicted { .. }
             | Self::EvictionsRecorded { .. }
+            | Self::LookAtPart { .. }
+            | Self::PartContents { .. }
+            | Self::CutPart { .. }
+            | Self::PartCut { .. }
             | Self::FollowWaits { .. }
             | Self::CycleFound { .. }
             | Self::Acknowledgement {}

@@ -26,26 +26,32 @@ impl Lane {
             self.restate(turn, lane, &PeerBody::Evicted { client });
         }
         for (inode, client) in self.leases.taken_writing() {
-            if self.lane_of(self.data_shard(inode)) == lane {
+            if self.has_contents(lane, inode) {
                 self.restate(turn, lane, &PeerBody::WriterFenced { inode, client });
             }
         }
         let bits: Vec<_> = self.metas.iter().flat_map(meta::Shard::privileged_bits).collect();
         for (inode, bits) in bits {
-            if self.lane_of(self.data_shard(inode)) == lane {
+            if self.has_contents(lane, inode) {
                 self.restate(turn, lane, &PeerBody::PrivilegedBits { inode, bits: Bits(bits) });
             }
         }
-        for inode in self.destroys.running() {
-            if self.lane_of(self.data_shard(inode)) == lane {
+        for (inode, shard) in self.destroys.running() {
+            if self.lane_of(shard) == lane {
                 self.restate(turn, lane, &PeerBody::DestroyObject { inode });
             }
         }
+        self.restate_parts(turn, lane);
         self.restate_txns(turn, lane);
         self.restate(turn, lane, &PeerBody::Restated {});
         self.channel(lane).attach_held();
         // What waits for the lane is asked again.
         self.containment.due = true;
+    }
+
+    /// Whether a lane may have contents of a file of this lane's metadata shards.
+    fn has_contents(&self, lane: PeerLane, inode: InodeNo) -> bool {
+        self.contents_shards(inode).into_iter().any(|shard| self.lane_of(shard) == lane)
     }
 
     /// Replies that wait for a barrier wait for the last of these messages.

@@ -14,7 +14,7 @@ use disk::{ExportChange, TxnId};
 use meta::LockOwner;
 use std::collections::BTreeMap;
 use wire::{
-    Bytes, ClientUuid, Contents, InodeNo, LaneId, List, PeerLane, PrivilegedBits, ServerId,
+    Bytes, ClientUuid, Contents, InodeNo, LaneId, Layout, List, PeerLane, PrivilegedBits, ServerId,
     ShardId, Squash, Status, Term, Timestamp, Wire, Writer,
 };
 
@@ -57,10 +57,21 @@ fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     let bits = Bits(PrivilegedBits { set_id: true, capability: false });
     let export = ExportChange::Removed { name: Bytes(b"guests") };
     with("DestroyObject", PeerBody::DestroyObject { inode: FILE });
-    with("ObjectDestroyed", PeerBody::ObjectDestroyed { inode: FILE });
+    let shard = ShardId::data(2);
+    with("ObjectDestroyed", PeerBody::ObjectDestroyed { inode: FILE, shard });
     with("Accessed", PeerBody::Accessed { inode: FILE, write_time_ns: 8 });
     with("Changed", PeerBody::Changed { inode: FILE });
-    with("QueryContents", PeerBody::QueryContents { inode: FILE, number: 3 });
+    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 4 };
+    let query = |spread| PeerBody::QueryContents { inode: FILE, number: 3, spread };
+    with("QueryContents", query(None));
+    with("QueryContents spread", query(Some(layout)));
+    let number = 0x2_0000_0005;
+    with("LookAtPart", PeerBody::LookAtPart { inode: FILE, number, durable: true });
+    let found = PeerBody::PartContents { inode: FILE, number, shard, contents: Some(contents) };
+    with("PartContents", found);
+    let (oldest, size_bytes) = (number - 1, 4097);
+    with("CutPart", PeerBody::CutPart { inode: FILE, number, oldest, size_bytes, layout });
+    with("PartCut", PeerBody::PartCut { inode: FILE, number, shard, is_cut: true });
     let found = PeerBody::DurableContents { inode: FILE, number: 3, contents: Some(contents) };
     with("DurableContents", found);
     with(

@@ -208,7 +208,9 @@ impl Lane {
                 Waiter::Reply(reply) => (reply.header.times, traced(cause)),
                 Waiter::Suspended(suspended) => (suspended.times, None),
                 Waiter::Received(received) => (received.times, None),
-                Waiter::Size(..) | Waiter::Step(_) | Waiter::Grant(_) => continue,
+                Waiter::Size(..) | Waiter::Part(..) | Waiter::Step(_) | Waiter::Grant(_) => {
+                    continue;
+                }
             };
             all.push(WaitingTrace { times, cause });
         }

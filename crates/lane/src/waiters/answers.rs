@@ -57,6 +57,11 @@ impl Answers {
         }
     }
 
+    /// A token of nothing that waits here.
+    pub(crate) const fn new_token(&mut self) -> Token {
+        self.next_token()
+    }
+
     const fn next_token(&mut self) -> Token {
         self.token_last += 1;
         Token(self.token_last)

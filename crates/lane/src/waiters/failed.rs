@@ -46,6 +46,7 @@ impl Lane {
             Waiter::Suspended(suspended) => self.fail_suspended(turn, *suspended),
             // The size is asked for again by the next boot.
             Waiter::Size(..) => {}
+            Waiter::Part(work, _) => self.tell_part(turn, work, None),
             // The log fails after recovery as well as during it: these are executed or dropped.
             Waiter::Received(_) => {}
         }

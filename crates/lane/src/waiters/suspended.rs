@@ -55,6 +55,7 @@ impl Lane {
             Waiter::Slot(_)
             | Waiter::Reply(_)
             | Waiter::Size(..)
+            | Waiter::Part(..)
             | Waiter::Step(_)
             | Waiter::Grant(_)
             | Waiter::Suspended(_) => None,

@@ -5,6 +5,7 @@ use super::cluster::Cluster;
 use super::file_client::{Asked, FileClient};
 use super::random::{Faults, rolled_lanes};
 use super::server_of;
+use crate::config::Share;
 use crate::test_server::TestServer;
 use crate::tests::peer::{ROOT, ReceivedReply, name};
 use alloc::format;
@@ -47,6 +48,21 @@ fn stripes(seed: u64) -> Cluster {
     })
 }
 
+/// Servers whose files are spread over several of them.
+fn spread(seed: u64) -> Cluster {
+    let mut rng = Rng::with_seed(seed ^ 0x57a2);
+    let is_synced = rng.usize(..4) == 0;
+    let object_count_max = rng.usize(1..6);
+    let share = [Share::Write, Share::Strict][rng.usize(..2)];
+    Cluster::with(seed, &rolled_lanes(seed), |server: &mut TestServer| {
+        server.layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 64 };
+        server.limits.block_bytes = 4096;
+        server.limits.sync = is_synced;
+        server.limits.share = share;
+        server.limits.object_count_max = object_count_max;
+    })
+}
+
 /// A run: the servers, their faults, the clients and what must be there.
 struct Run {
     seed: u64,
@@ -59,11 +75,16 @@ struct Run {
     name_count: u32,
     /// Files whose contents are at another server than their names.
     apart_count: usize,
+    /// The greatest size of a file.
+    size_max: u64,
 }
 
 impl Run {
     fn new(seed: u64) -> Self {
-        let mut cluster = stripes(seed);
+        Self::on(seed, stripes(seed), SIZE_MAX)
+    }
+
+    fn on(seed: u64, mut cluster: Cluster, size_max: u64) -> Self {
         for _ in 0..500 {
             cluster.step();
         }
@@ -73,8 +94,18 @@ impl Run {
         let mut faults = Faults::new(seed);
         let one_in = core::mem::take(&mut faults.one_in);
         let (name_count, apart_count) = (0, 0);
-        let mut run =
-            Self { seed, rng, cluster, faults, clients, dirs, files, name_count, apart_count };
+        let mut run = Self {
+            seed,
+            rng,
+            cluster,
+            faults,
+            clients,
+            dirs,
+            files,
+            name_count,
+            apart_count,
+            size_max,
+        };
         run.clients.iter_mut().for_each(|client| client.advance(&mut run.cluster));
         for text in ["a", "b", "c", "d", "e", "f"] {
             let (caller, parent) = (ROOT, InodeNo::ROOT);
@@ -119,9 +150,41 @@ impl Run {
         body: &impl Wire<'a>,
         bulk: Option<Vec<u8>>,
     ) -> ReceivedReply {
-        let shard = self.cluster.newest_map().data_shard(file.inode, 0);
+        self.ask_part(client, (op, file, 0), body, bulk)
+    }
+
+    /// The same at the shard of a stripe.
+    fn ask_part<'a>(
+        &mut self,
+        client: usize,
+        (op, file, stripe_index): (Op, &File, u32),
+        body: &impl Wire<'a>,
+        bulk: Option<Vec<u8>>,
+    ) -> ReceivedReply {
+        let map = self.cluster.newest_map();
+        let shard = map.stripe_shard(file.inode, file.layout, stripe_index);
         let (body, layout) = (body.to_bytes(), Some(file.layout));
         self.ask(client, Asked { op, shard, body, bulk, layout })
+    }
+
+    /// The ranges that are requested apart: of a spread file those of each stripe.
+    fn ranges(file: &File, range: core::ops::Range<u64>) -> Vec<(u32, u64, u64)> {
+        let layout = file.layout;
+        if !layout.is_spread() {
+            return Vec::from([(0, range.start, range.end)]);
+        }
+        let of = |part: wire::StripePart| {
+            let from = layout.start(part.stripe_index) + part.object_offset;
+            (part.stripe_index, from, from + part.part_bytes)
+        };
+        layout.parts(range).map(of).collect()
+    }
+
+    /// A request that is not possible for a file over several data shards is refused.
+    fn is_refused(file: &File, got: &ReceivedReply) -> bool {
+        let refused = file.layout.is_spread();
+        assert_eq!(got.head.status == Status::NotSupported, refused);
+        refused
     }
 
     fn bytes(&mut self, count: usize) -> Vec<u8> {
@@ -156,8 +219,8 @@ impl Run {
     fn act(&mut self, client: usize, at: usize) {
         let mut file = self.files[at].clone();
         let size = file.bytes.len() as u64;
-        let place = self.rng.u64(..size + 9_000);
-        let count = [1, 100, 4096, 20_000][self.rng.usize(..4)];
+        let place = self.rng.u64(..size + self.size_max / 6);
+        let count = [1, 100, 4096, self.size_max as usize / 3][self.rng.usize(..4)];
         let rolled = self.rng.usize(..16);
         if rolled <= 8 {
             // The metadata shard knows who may change the size.
@@ -187,27 +250,34 @@ impl Run {
     }
 
     fn write(&mut self, client: usize, file: &mut File, place: u64, count: usize) -> bool {
-        if place + count as u64 > SIZE_MAX {
+        if place + count as u64 > self.size_max {
             return false;
         }
         let bytes = self.bytes(count);
-        let (inode, file_offset, append) = (file.inode, place, false);
-        let write = Write { inode, file_offset, append, clears: PRIVILEGES };
-        let got = self.ask_data(client, (Op::Write, file), &write, Some(bytes.clone()));
-        assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
+        for (stripe_index, from, until) in Self::ranges(file, place..place + count as u64) {
+            let part = &bytes[(from - place) as usize..(until - place) as usize];
+            let (inode, file_offset, append) = (file.inode, from, false);
+            let write = Write { inode, file_offset, append, clears: PRIVILEGES };
+            let at = (Op::Write, &*file, stripe_index);
+            let got = self.ask_part(client, at, &write, Some(part.to_vec()));
+            assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
+        }
         put(&mut file.bytes, place, &bytes);
         true
     }
 
     fn append(&mut self, client: usize, file: &mut File, count: usize) -> bool {
         let size = file.bytes.len() as u64;
-        if size + count as u64 > SIZE_MAX {
+        if size + count as u64 > self.size_max {
             return false;
         }
         let bytes = self.bytes(count);
         let (inode, file_offset, append) = (file.inode, 0, true);
         let write = Write { inode, file_offset, append, clears: PRIVILEGES };
         let got = self.ask_data(client, (Op::Write, file), &write, Some(bytes.clone()));
+        if Self::is_refused(file, &got) {
+            return false;
+        }
         assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
         let written = Written::decode_all(&got.body).unwrap();
         assert_eq!(written.file_offset, size, "seed {}: at the end", self.seed);
@@ -231,6 +301,9 @@ impl Run {
         let clears = PRIVILEGES;
         let body = Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
         let got = self.ask_data(client, (Op::Allocate, file), &body, None);
+        if Self::is_refused(file, &got) {
+            return false;
+        }
         assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
         let end = (file_offset + count) as usize;
         if !keep_size && file.bytes.len() < end {
@@ -249,6 +322,9 @@ impl Run {
         let hole = self.rng.bool();
         let seek = Seek { inode: file.inode, file_offset, hole };
         let got = self.ask_data(client, (Op::Seek, file), &seek, None);
+        if Self::is_refused(file, &got) {
+            return false;
+        }
         let rest = file.bytes.get(file_offset as usize..).unwrap_or_default();
         let data = rest.iter().position(|byte| *byte != 0).map(|at| file_offset + at as u64);
         if got.head.status != Status::Ok {
@@ -289,8 +365,10 @@ impl Run {
     }
 
     fn sync(&mut self, client: usize, file: &File) -> bool {
-        let got = self.ask_data(client, (Op::Sync, file), &[0_u8; 0], None);
-        assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
+        for part in 0..u32::from(file.layout.stripe_count) {
+            let got = self.ask_part(client, (Op::Sync, file, part), &[0_u8; 0], None);
+            assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
+        }
         self.ask_meta(client, Op::Sync, file.inode, &[0_u8; 0]);
         false
     }
@@ -316,14 +394,25 @@ impl Run {
     }
 
     fn read(&mut self, client: usize, file: &File, file_offset: u64, count: usize) -> bool {
-        let inode = file.inode;
-        let read = Read { inode, file_offset, read_bytes: count as u32, accesses: true };
-        let got = self.ask_data(client, (Op::Read, file), &read, None);
-        assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
         let start = (file_offset as usize).min(file.bytes.len());
         let end = (start + count).min(file.bytes.len());
-        let is_same = got.bulk == file.bytes[start..end];
-        assert!(is_same, "seed {}: {} bytes from {file_offset}", self.seed, got.bulk.len());
+        let mut found = Vec::new();
+        for (stripe_index, from, until) in
+            Self::ranges(file, file_offset..file_offset + count as u64)
+        {
+            let (inode, read_bytes) = (file.inode, (until - from) as u32);
+            let read = Read { inode, file_offset: from, read_bytes, accesses: true };
+            let got = self.ask_part(client, (Op::Read, file, stripe_index), &read, None);
+            assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
+            // What a part lacks below the end of the file is zeros.
+            put(&mut found, from - file_offset, &got.bulk);
+        }
+        if file.layout.is_spread() {
+            assert!(found.len() <= end - start, "seed {}: behind the end", self.seed);
+            found.resize(end - start, 0);
+        }
+        let is_same = found == file.bytes[start..end];
+        assert!(is_same, "seed {}: {} bytes from {file_offset}", self.seed, found.len());
         false
     }
 
@@ -355,7 +444,7 @@ impl Run {
             let file = self.files[at].clone();
             for client in 0..self.clients.len() {
                 self.close(client, &file);
-                self.read(client, &file, 0, SIZE_MAX as usize);
+                self.read(client, &file, 0, self.size_max as usize);
             }
             self.size(0, &file);
         }
@@ -393,6 +482,24 @@ fn contents_at_other_servers_equal_a_model() {
     }
     assert!(crashes > 10 && cuts > 10, "{crashes} crashes, {cuts} cuts");
     assert!(replays > 10 && apart > 10, "{replays} replays, {apart} files");
+}
+
+#[test]
+fn files_over_several_servers_equal_a_model() {
+    let (mut crashes, mut cuts, mut replays) = (0, 0, 0);
+    for seed in 101..=108 {
+        let mut run = Run::on(seed, spread(seed), 400_000);
+        run.work(80);
+        let count = run.cluster.servers.len() as u16;
+        let is_spread = run.files.iter().all(|file| file.layout.stripe_count == count);
+        assert!(is_spread, "seed {seed}: a stripe at each server");
+        let (crash_count, cut_count, replay_count, _) = run.end();
+        crashes += crash_count;
+        cuts += cut_count;
+        replays += replay_count;
+    }
+    assert!(crashes > 10 && cuts > 10, "{crashes} crashes, {cuts} cuts");
+    assert!(replays > 10, "{replays} replays");
 }
 
 /// A slot of the file that all clients write to, and a record of the one that all append to.

@@ -1,0 +1,516 @@
+//! Files over several data shards: what concerns all of a file, driven by its home shard
+//! (docs/protocol.md §13.2).
+//!
+//! ```text
+//! Glimpse, settle ─▶ LookAtPart ─▶ other parts: ─▶ PartContents ─▶ all: the home part, merged
+//! Truncate ───────▶ CutPart ────▶ recorded there ─▶ PartCut ─────▶ all: the home part, recorded
+//! ```
+//! Nothing of an operation outlives this lane's start: its client sends it again. Invariants: a
+//! truncation of a file runs alone among these, so that no look sees one part before and another
+//! one behind it; it is answered when all parts have executed it; none executes it twice.
+
+use crate::Lane;
+use crate::config::Share;
+use crate::peers::message::PeerBody;
+use crate::request::Sizing;
+use crate::waiters::{Cause, Waiter};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use data::{Answer, DataRequest, Token};
+use disk::Change;
+use interface::Turn;
+use wire::{
+    ClientUuid, Contents, InodeNo, Layout, Op, PeerLane, ShardId, Status, Transno, Wire as _,
+    Writer,
+};
+
+/// A client's request about all of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WholeRequest {
+    pub(crate) token: Token,
+    pub(crate) op: Op,
+    pub(crate) shard: ShardId,
+    pub(crate) body: Vec<u8>,
+    pub(crate) client: ClientUuid,
+    /// The new size, for a truncation.
+    pub(crate) cut: Option<u64>,
+}
+
+/// What is to be done with all of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Whole {
+    Request(WholeRequest),
+    Settle(Sizing),
+}
+
+impl Whole {
+    const fn cut(&self) -> Option<u64> {
+        match self {
+            Self::Request(request) => request.cut,
+            Self::Settle(_) => None,
+        }
+    }
+}
+
+/// An operation that has begun.
+#[derive(Debug)]
+struct Running {
+    number: u64,
+    whole: Whole,
+    layout: Layout,
+    /// The shards that have not answered; not this lane's.
+    left: BTreeSet<ShardId>,
+    /// What those have that did.
+    contents: Option<Contents>,
+    failed: bool,
+    /// All have answered: the token of what is done with the home part.
+    at_home: Option<Token>,
+}
+
+/// The operations on one file.
+#[derive(Debug, Default)]
+struct File {
+    waiting: VecDeque<(Whole, Layout)>,
+    running: Vec<Running>,
+}
+
+/// What this lane does with its part of a file for the home shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PartWork {
+    inode: InodeNo,
+    number: u64,
+    shard: ShardId,
+    /// For a cut, the lane that asked for it.
+    cut_by: Option<PeerLane>,
+}
+
+/// The operations on whole files of a lane, and those on its parts of files of others.
+#[derive(Debug, Default)]
+pub(crate) struct Spread {
+    number_last: u64,
+    files: BTreeMap<InodeNo, File>,
+    parts: BTreeMap<u64, PartWork>,
+    /// Cuts that other lanes have asked for and may ask for again: whether each is recorded.
+    cuts: BTreeMap<(PeerLane, u64), bool>,
+    /// What was asked for before recovery was over.
+    early: Vec<(PeerLane, Asked)>,
+}
+
+/// A message about a part that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Look { inode: InodeNo, number: u64, durable: bool },
+    Cut { inode: InodeNo, number: u64, oldest: u64, size_bytes: u64, layout: Layout },
+}
+
+impl Spread {
+    /// Whether no truncation of a whole file is under way.
+    pub(crate) fn has_no_cuts(&self) -> bool {
+        let running = self.files.values().flat_map(|file| &file.running);
+        let waiting = self.files.values().flat_map(|file| &file.waiting);
+        let mut all = running.map(|it| &it.whole).chain(waiting.map(|(whole, _)| whole));
+        all.all(|whole| whole.cut().is_none())
+    }
+
+    fn oldest_cut(&self) -> u64 {
+        let running = self.files.values().flat_map(|file| &file.running);
+        let cuts = running.filter(|it| it.whole.cut().is_some());
+        cuts.map(|it| it.number).min().unwrap_or(self.number_last)
+    }
+}
+
+/// What a part without bytes has.
+pub(crate) const NOTHING: Contents =
+    Contents { size_bytes: 0, allocated_bytes: 0, write_time: None };
+
+/// Both parts of a file together.
+pub(crate) fn merged(one: Contents, other: Contents) -> Contents {
+    Contents {
+        size_bytes: one.size_bytes.max(other.size_bytes),
+        allocated_bytes: one.allocated_bytes.saturating_add(other.allocated_bytes),
+        write_time: one.write_time.max(other.write_time),
+    }
+}
+
+impl Lane {
+    /// The data shards that may have contents of a file; the home shard first. Those of a file whose
+    /// row is not in memory are all that it could have.
+    pub(crate) fn contents_shards(&self, inode: InodeNo) -> Vec<ShardId> {
+        let map = &self.config.map;
+        let count_max = map.part_count_max(Some(inode));
+        let count = if count_max == 1 || !self.is_own(inode.shard()) {
+            count_max
+        } else {
+            let known = self.metas[self.meta_index(inode.shard())].layout(inode);
+            let count = |layout: Option<Layout>| layout.map_or(1, |layout| layout.stripe_count);
+            known.map_or(count_max, count).clamp(1, count_max)
+        };
+        (0..u32::from(count)).map(|part| map.data_shard(inode, part)).collect()
+    }
+
+    /// This lane's data shard of a file's contents, if it may have some.
+    pub(crate) fn part_shard(&self, inode: InodeNo) -> Option<ShardId> {
+        let map = &self.config.map;
+        let shard = map.data_shard(inode, map.part_of(inode, self.config.server));
+        self.is_own(shard).then_some(shard)
+    }
+
+    /// Sends a message to all data shards that may have contents of a file.
+    pub(crate) fn send_to_contents(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        body: &PeerBody<'_>,
+    ) {
+        for shard in self.contents_shards(inode) {
+            self.send_to_shard(turn, shard, body);
+        }
+    }
+
+    // At the home shard.
+
+    pub(crate) fn begin_whole_request(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, layout): (InodeNo, Layout),
+        request: WholeRequest,
+    ) {
+        self.begin_whole(turn, (inode, layout), Whole::Request(request));
+    }
+
+    /// The metadata shard asks for the durable contents of a file.
+    pub(crate) fn begin_settling(&mut self, turn: &mut Turn<'_>, sizing: Sizing, layout: Layout) {
+        self.begin_whole(turn, (sizing.inode, layout), Whole::Settle(sizing));
+    }
+
+    fn begin_whole(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, layout): (InodeNo, Layout),
+        whole: Whole,
+    ) {
+        self.spread.files.entry(inode).or_default().waiting.push_back((whole, layout));
+        self.advance_whole(turn, inode);
+    }
+
+    /// Begins what may begin.
+    fn advance_whole(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        loop {
+            let Some(file) = self.spread.files.get_mut(&inode) else { return };
+            let Some((front, _)) = file.waiting.front() else {
+                if file.running.is_empty() {
+                    self.spread.files.remove(&inode);
+                }
+                return;
+            };
+            let cuts = file.running.iter().any(|running| running.whole.cut().is_some());
+            let looks = file.running.iter().any(|running| running.whole.cut().is_none());
+            let is_cut = front.cut().is_some();
+            if cuts || is_cut && looks {
+                return;
+            }
+            let Some((whole, layout)) = file.waiting.pop_front() else { return };
+            // Numbers rise over restarts.
+            let of_start = self.config.boot_id << 32;
+            let number = self.spread.number_last.max(of_start) + 1;
+            self.spread.number_last = number;
+            let home = self.config.map.data_shard(inode, 0);
+            let all = self.config.map.data_shards(inode, layout);
+            let left: BTreeSet<ShardId> = all.filter(|shard| *shard != home).collect();
+            let (contents, failed, at_home) = (None, false, None);
+            let asks: Vec<ShardId> = left.iter().copied().collect();
+            let running = Running { number, whole, layout, left, contents, failed, at_home };
+            if let Some(file) = self.spread.files.get_mut(&inode) {
+                file.running.push(running);
+            }
+            for shard in asks {
+                self.ask_part(turn, inode, (number, shard));
+            }
+            self.on_part_answered(turn, inode, number);
+        }
+    }
+
+    /// Asks a data shard to do its part.
+    fn ask_part(&mut self, turn: &mut Turn<'_>, inode: InodeNo, (number, shard): (u64, ShardId)) {
+        let oldest = self.spread.oldest_cut();
+        let Some(file) = self.spread.files.get(&inode) else { return };
+        let Some(running) = file.running.iter().find(|running| running.number == number) else {
+            return;
+        };
+        let is_strict = self.config.limits.share == Share::Strict;
+        let durable = is_strict || matches!(running.whole, Whole::Settle(_));
+        let layout = running.layout;
+        let body = match running.whole.cut() {
+            None => PeerBody::LookAtPart { inode, number, durable },
+            Some(size_bytes) => PeerBody::CutPart { inode, number, oldest, size_bytes, layout },
+        };
+        self.send_to_shard(turn, shard, &body);
+    }
+
+    /// A connection to a lane begins: asks it again for what it has not answered.
+    pub(crate) fn restate_parts(&mut self, turn: &mut Turn<'_>, lane: PeerLane) {
+        let mut asks = Vec::new();
+        for (inode, file) in &self.spread.files {
+            for running in &file.running {
+                let left = running.left.iter().filter(|shard| self.lane_of(**shard) == lane);
+                asks.extend(left.map(|shard| (*inode, (running.number, *shard))));
+            }
+        }
+        for (inode, ask) in asks {
+            self.ask_part(turn, inode, ask);
+        }
+    }
+
+    pub(crate) fn on_part_contents(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, number, shard): (InodeNo, u64, ShardId),
+        contents: Option<Contents>,
+    ) {
+        let Some(running) = self.running_whole(inode, number) else { return };
+        if running.left.remove(&shard) {
+            running.failed |= contents.is_none();
+            let known = running.contents.take();
+            running.contents = match (known, contents) {
+                (Some(known), Some(found)) => Some(merged(known, found)),
+                (known, found) => found.or(known),
+            };
+            self.on_part_answered(turn, inode, number);
+        }
+    }
+
+    pub(crate) fn on_part_cut(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, number, shard): (InodeNo, u64, ShardId),
+        is_cut: bool,
+    ) {
+        let Some(running) = self.running_whole(inode, number) else { return };
+        if running.left.remove(&shard) {
+            running.failed |= !is_cut;
+            self.on_part_answered(turn, inode, number);
+        }
+    }
+
+    fn running_whole(&mut self, inode: InodeNo, number: u64) -> Option<&mut Running> {
+        let file = self.spread.files.get_mut(&inode)?;
+        file.running.iter_mut().find(|running| running.number == number)
+    }
+
+    /// When all other parts have answered, the home part follows.
+    fn on_part_answered(&mut self, turn: &mut Turn<'_>, inode: InodeNo, number: u64) {
+        let Some(running) = self.running_whole(inode, number) else { return };
+        if !running.left.is_empty() || running.at_home.is_some() {
+            return;
+        }
+        let (whole, layout, failed) = (running.whole.clone(), running.layout, running.failed);
+        match whole {
+            Whole::Request(WholeRequest { token, op, shard, body, client, .. }) => {
+                running.at_home = Some(token);
+                if failed {
+                    self.on_answered(turn, token, (Err(Status::Io), Transno(0)));
+                } else {
+                    let (layout, bulk, kept, behind) = (Some(layout), None, false, false);
+                    let body = &body[..];
+                    let ask =
+                        DataRequest { token, op, shard, layout, body, bulk, client, kept, behind };
+                    if self.data.submit(turn, &ask).is_err() {
+                        self.on_answered(turn, token, (Err(Status::Io), Transno(0)));
+                    }
+                }
+            }
+            Whole::Settle(sizing) => {
+                let token = self.waiters.answers.await_size(sizing);
+                if let Some(running) = self.running_whole(inode, number) {
+                    running.at_home = Some(token);
+                }
+                if failed {
+                    self.on_answered(turn, token, (Err(Status::Io), Transno(0)));
+                } else {
+                    self.data.query_durable_size(turn, token, inode);
+                }
+            }
+        }
+        self.on_outcomes(turn);
+    }
+
+    /// What was done with the home part has this outcome: the operation has ended. Returns what the
+    /// other parts have.
+    pub(crate) fn end_whole(&mut self, turn: &mut Turn<'_>, token: Token) -> Option<Contents> {
+        let is_it = |running: &Running| running.at_home == Some(token);
+        let files = &mut self.spread.files;
+        let (inode, file) = files.iter_mut().find(|(_, file)| file.running.iter().any(is_it))?;
+        let (inode, index) = (*inode, file.running.iter().position(is_it)?);
+        let Running { contents, .. } = file.running.swap_remove(index);
+        self.advance_whole(turn, inode);
+        contents
+    }
+
+    // At another shard.
+
+    pub(crate) fn on_look_at_part(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: PeerLane,
+        (inode, number, durable): (InodeNo, u64, bool),
+    ) {
+        self.on_part_asked(turn, from, Asked::Look { inode, number, durable });
+    }
+
+    pub(crate) fn on_cut_part(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: PeerLane,
+        (inode, number, oldest): (InodeNo, u64, u64),
+        (size_bytes, layout): (u64, Layout),
+    ) {
+        self.on_part_asked(turn, from, Asked::Cut { inode, number, oldest, size_bytes, layout });
+    }
+
+    fn on_part_asked(&mut self, turn: &mut Turn<'_>, from: PeerLane, asked: Asked) {
+        if self.is_stopping() {
+            return; // The next start is asked again.
+        }
+        if !self.recovery.is_over() {
+            // Replays may still change the part.
+            return self.spread.early.push((from, asked));
+        }
+        match asked {
+            Asked::Look { inode, number, durable } => {
+                let Some(shard) = self.part_shard(inode) else { return };
+                let work = PartWork { inode, number, shard, cut_by: None };
+                if self.commit.has_failed() && durable {
+                    return self.tell_part(turn, work, None);
+                }
+                let token = self.waiters.answers.new_token();
+                self.spread.parts.insert(token.0, work);
+                if durable {
+                    self.data.query_durable_size(turn, token, inode);
+                    self.data.request_sync(Some(shard));
+                } else {
+                    self.data.look(turn, token, inode);
+                }
+            }
+            Asked::Cut { inode, number, oldest, size_bytes, layout } => {
+                self.cut_part(turn, from, (inode, number, oldest), (size_bytes, layout));
+            }
+        }
+        self.on_outcomes(turn);
+    }
+
+    fn cut_part(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: PeerLane,
+        (inode, number, oldest): (InodeNo, u64, u64),
+        (size_bytes, layout): (u64, Layout),
+    ) {
+        let Some(shard) = self.part_shard(inode) else { return };
+        let work = PartWork { inode, number, shard, cut_by: Some(from) };
+        self.spread.cuts.retain(|(lane, number), _| *lane != from || *number >= oldest);
+        let known = self.spread.cuts.get(&(from, number)).copied();
+        match known {
+            Some(true) => return self.tell_part(turn, work, Some(NOTHING)),
+            Some(false) => return, // Its end is told.
+            None => {}
+        }
+        if self.commit.has_failed() || !self.space_for_own() {
+            return self.tell_part(turn, work, None);
+        }
+        self.spread.cuts.insert((from, number), false);
+        let token = self.waiters.answers.new_token();
+        self.spread.parts.insert(token.0, work);
+        self.data.cut_part(turn, token, inode, (size_bytes, layout));
+        self.data.request_sync(Some(shard));
+    }
+
+    /// The end of recovery.
+    pub(crate) fn run_early_parts(&mut self, turn: &mut Turn<'_>) {
+        for (from, asked) in core::mem::take(&mut self.spread.early) {
+            self.on_part_asked(turn, from, asked);
+        }
+    }
+
+    /// Tells the home shard what became of a part; `None`: it failed.
+    pub(crate) fn tell_part(
+        &mut self,
+        turn: &mut Turn<'_>,
+        work: PartWork,
+        contents: Option<Contents>,
+    ) {
+        let PartWork { inode, number, shard, cut_by } = work;
+        let body = match cut_by {
+            None => PeerBody::PartContents { inode, number, shard, contents },
+            Some(by) => {
+                let is_cut = contents.is_some();
+                if is_cut {
+                    self.spread.cuts.insert((by, number), true);
+                } else {
+                    self.spread.cuts.remove(&(by, number));
+                }
+                PeerBody::PartCut { inode, number, shard, is_cut }
+            }
+        };
+        self.send_to_shard(turn, self.config.map.data_shard(inode, 0), &body);
+    }
+
+    /// An outcome at once: returns whether it was one of a part.
+    pub(crate) fn on_part_looked(
+        &mut self,
+        turn: &mut Turn<'_>,
+        token: Token,
+        result: Result<Answer, Status>,
+    ) -> bool {
+        let Some(work) = self.spread.parts.remove(&token.0) else { return false };
+        let contents = match result {
+            Ok(Answer::Glimpsed(contents)) => Some(contents),
+            Ok(_) => Some(NOTHING),
+            Err(_) => None,
+        };
+        self.tell_part(turn, work, contents);
+        true
+    }
+
+    /// A part is as it should be, and will be durable with a transaction: likewise.
+    pub(crate) fn on_part_done(
+        &mut self,
+        turn: &mut Turn<'_>,
+        token: Token,
+        (shard, until, contents): (ShardId, Transno, Contents),
+    ) -> bool {
+        let Some(work) = self.spread.parts.get(&token.0).copied() else { return false };
+        if work.cut_by.is_none() {
+            self.spread.parts.remove(&token.0);
+        }
+        if self.commit.has_failed() {
+            self.tell_part(turn, work, None);
+        } else if until <= self.commit.shard(shard).durable {
+            self.tell_part(turn, work, Some(contents));
+        } else {
+            let waiter = Waiter::Part(work, contents);
+            self.waiters.suspend(Cause::Write(shard, until), waiter);
+            self.data.request_sync(Some(shard));
+        }
+        true
+    }
+
+    /// Records the cut of a part: likewise.
+    pub(crate) fn record_cut(
+        &mut self,
+        token: Token,
+        (shard, transno): (ShardId, Transno),
+        change: &Change<'_>,
+    ) -> bool {
+        if self.spread.parts.remove(&token.0).is_none() {
+            return false;
+        }
+        if !self.commit.has_failed() {
+            let mut changes = self.scratch.empty();
+            change.encode(&mut Writer::new(&mut changes));
+            self.record_own(shard, transno, &changes);
+            self.scratch.recycle(changes);
+            self.fence(shard, change);
+        }
+        true
+    }
+}
