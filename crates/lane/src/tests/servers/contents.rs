@@ -405,7 +405,9 @@ impl Run {
             let got = self.ask_part(client, (Op::Read, file, stripe_index), &read, None);
             assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
             // What a part lacks below the end of the file is zeros.
-            put(&mut found, from - file_offset, &got.bulk);
+            if !got.bulk.is_empty() {
+                put(&mut found, from - file_offset, &got.bulk);
+            }
         }
         if file.layout.is_spread() {
             assert!(found.len() <= end - start, "seed {}: behind the end", self.seed);
@@ -487,9 +489,9 @@ fn contents_at_other_servers_equal_a_model() {
 #[test]
 fn files_over_several_servers_equal_a_model() {
     let (mut crashes, mut cuts, mut replays) = (0, 0, 0);
-    for seed in 101..=108 {
-        let mut run = Run::on(seed, spread(seed), 400_000);
-        run.work(80);
+    for seed in 101..=105 {
+        let mut run = Run::on(seed, spread(seed), 250_000);
+        run.work(70);
         let count = run.cluster.servers.len() as u16;
         let is_spread = run.files.iter().all(|file| file.layout.stripe_count == count);
         assert!(is_spread, "seed {seed}: a stripe at each server");
