@@ -68,10 +68,13 @@ impl State {
         state
     }
 
-    /// The layout of new files.
-    pub(crate) fn layout(&self) -> Layout {
-        let stripe_count = self.layout.stripe_count.clamp(1, self.part_count_max);
-        Layout { stripe_count, ..self.layout }
+    /// The layout of a new file; `wanted`: that of its directory.
+    pub(crate) fn layout(&self, wanted: Option<Layout>) -> Layout {
+        let wanted = wanted.unwrap_or(self.layout);
+        let stripe_count = wanted.stripe_count.clamp(1, self.part_count_max);
+        // One data shard needs no small stripes.
+        let is_one = stripe_count == 1 && !self.layout.is_spread();
+        if is_one { self.layout } else { Layout { stripe_count, ..wanted } }
     }
 
     pub(crate) fn set_part_count_max(&mut self, part_count_max: u16) {

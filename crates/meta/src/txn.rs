@@ -19,8 +19,9 @@ use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::Rules;
 use wire::{
-    Attr, Bytes, Caller, ClientUuid, DecodeError, FileKind, Handle, InodeNo, Name, PrivilegedBits,
-    ProtocolError, Reader, Rule, Squash, Status, Timestamp, Transno, Wire, Writer, attr_flag,
+    Attr, Bytes, Caller, ClientUuid, DecodeError, FileKind, Handle, InodeNo, Layout, Name,
+    PrivilegedBits, ProtocolError, Reader, Rule, Squash, Status, Timestamp, Transno, Wire, Writer,
+    attr_flag,
 };
 
 /// The reply of an op that has no reply body.
@@ -350,7 +351,7 @@ impl<'s> Txn<'s> {
         }
         match kind {
             FileKind::Directory => row.nlink = 2,
-            FileKind::File => row.layout = Some(self.state.layout()),
+            FileKind::File => row.layout = Some(self.state.layout(self.layout_below(parent))),
             FileKind::Symlink
             | FileKind::Fifo
             | FileKind::Socket
@@ -363,6 +364,11 @@ impl<'s> Txn<'s> {
     /// Stores the row of a new inode, with the lists it inherits from its directory.
     pub(crate) fn put_new(&mut self, parent: InodeNo, row: InodeRow) -> InodeRow {
         let row = self.put(row);
+        let layout = self.layout_below(parent).filter(|_| row.kind == FileKind::Directory);
+        if let Some(layout) = layout {
+            let text = layout.text();
+            self.put_xattr(row.inode, Bytes(Layout::XATTR), Bytes(text.as_bytes()));
+        }
         if row.kind == FileKind::Symlink {
             return row;
         }
@@ -376,6 +382,19 @@ impl<'s> Txn<'s> {
             }
         }
         row
+    }
+
+    /// The layout that a directory of this shard gives to what is new in it, if it has one.
+    fn layout_below(&self, dir: InodeNo) -> Option<Layout> {
+        let text = self.state.inode(dir)?.xattrs.get(Layout::XATTR)?;
+        Layout::from_text(text)
+    }
+
+    /// Lends a text of an answer.
+    pub(crate) fn text(&mut self, text: &str) -> &[u8] {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(text.as_bytes());
+        self.scratch
     }
 
     /// The default list of a directory of this shard: entries are created at their directory's

@@ -6,6 +6,8 @@
 //! trusted.   root only, invisible to others
 //! security.  all read, root writes; writers of a file may remove its capabilities
 //! system.    the two access control lists: all read, the owner writes; no others
+//! lanefs.layout   the layout of a file, and that of new files in a directory: all read, the owner
+//!            sets that of a directory
 //! all others: not supported
 //! ```
 
@@ -13,7 +15,7 @@ use crate::acl::{self, Acl};
 use crate::credentials::{Credentials, Permissions, STICKY};
 pub(crate) use crate::inode::CAPABILITY;
 use crate::inode::Inode;
-use wire::{FileKind, Status, XATTR_NAME_BYTES_MAX};
+use wire::{FileKind, Layout, Status, XATTR_NAME_BYTES_MAX};
 
 /// Most bytes of names and values of one inode. Two of the longest values fit.
 pub const TOTAL_BYTES_MAX: usize = 144 * 1024;
@@ -56,6 +58,11 @@ pub(crate) fn permit(
         if credentials.is_root() { Ok(()) } else { Err(hidden) }
     } else if name.starts_with(SECURITY) {
         if credentials.is_root() || !write { Ok(()) } else { Err(Status::NotPermitted) }
+    } else if name == Layout::XATTR && matches!(row.kind, FileKind::File | FileKind::Directory) {
+        if write && !credentials.owns(row) {
+            return Err(Status::NotPermitted);
+        }
+        if write && row.kind == FileKind::File { Err(Status::Exists) } else { Ok(()) }
     } else if !write && [acl::ACCESS, acl::DEFAULT].contains(&name) {
         if row.kind == FileKind::Symlink { Err(Status::NotSupported) } else { Ok(()) }
     } else {

@@ -10,6 +10,8 @@
 
 use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::{FILE_BYTES_MAX, ProtocolError};
+use alloc::format;
+use alloc::string::String;
 
 /// The layout of a file, fixed when it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +51,9 @@ impl Layout {
     /// The largest.
     pub const SPREAD_UNIT_BYTES_MAX: u64 = 1 << 30;
 
+    /// The extended attribute of a file or directory that has a layout as text.
+    pub const XATTR: &'static [u8] = b"lanefs.layout";
+
     /// Whether a file can have it. A file over several data shards has stripes of a size that is
     /// worth a request to a shard of its own, and that lets a large file use all of them.
     #[must_use]
@@ -68,6 +73,46 @@ impl Layout {
     #[must_use]
     pub const fn is_spread(&self) -> bool {
         self.stripe_count > 1
+    }
+
+    /// The layout that is written as `unit=1048576,count=4`. A unit may end with K, M or G; without
+    /// one it is 1 MiB, without a count this is 1. Count 0 stands for as many as possible. `None` if
+    /// it is no layout of new files.
+    #[must_use]
+    pub fn from_text(text: &[u8]) -> Option<Self> {
+        let mut layout = Self { stripe_unit_bytes: 1 << 20, stripe_count: 1 };
+        for word in core::str::from_utf8(text).ok()?.trim_ascii().split(',') {
+            match word.split_once('=')? {
+                ("unit", value) => {
+                    let digits = value.trim_end_matches(['K', 'M', 'G']);
+                    let shift = match &value[digits.len()..] {
+                        "" => 0,
+                        "K" => 10,
+                        "M" => 20,
+                        "G" => 30,
+                        _ => return None,
+                    };
+                    let count: u64 = digits.parse().ok()?;
+                    layout.stripe_unit_bytes = count.checked_mul(1 << shift)?;
+                }
+                ("count", value) => layout.stripe_count = value.parse().ok()?,
+                _ => return None,
+            }
+        }
+        if layout.stripe_count == 0 {
+            layout.stripe_count = Self::STRIPE_COUNT_MAX;
+        }
+        let several = Self { stripe_count: layout.stripe_count.max(2), ..layout };
+        several.is_valid().then_some(layout)
+    }
+
+    /// Its text, as [`Layout::from_text`] reads it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self { stripe_unit_bytes, stripe_count } = *self;
+        let is_all = stripe_count == Self::STRIPE_COUNT_MAX;
+        let count = if is_all { 0 } else { stripe_count };
+        format!("unit={stripe_unit_bytes},count={count}")
     }
 
     /// The layout in a head or in attributes: the exponent of the unit below, the count above. It
@@ -199,6 +244,24 @@ mod tests {
             [last(0), last(1), last(65_536), last(65_537)],
             [(0, 0), (0, 1), (0, 65_536), (1, 1)]
         );
+    }
+
+    #[test]
+    fn a_text_is_a_layout_of_new_files_or_none() {
+        let read = |text: &str| Layout::from_text(text.as_bytes());
+        let layout = |exponent: u32, stripe_count| {
+            Some(Layout { stripe_unit_bytes: 1_u64 << exponent, stripe_count })
+        };
+        assert_eq!(read("unit=1048576,count=4"), layout(20, 4));
+        assert_eq!(read("count=2,unit=64K\n"), layout(16, 2));
+        assert_eq!([read("unit=1G"), read("count=3")], [layout(30, 1), layout(20, 3)]);
+        assert_eq!(read("count=0"), layout(20, 64));
+        for text in ["", "unit", "unit=", "unit=3M", "unit=32K", "unit=2G", "count=65", "size=1"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        for text in ["unit=1048576,count=4", "unit=65536,count=0"] {
+            assert_eq!(read(text).map(|layout| layout.text()).as_deref(), Some(text));
+        }
     }
 
     #[test]

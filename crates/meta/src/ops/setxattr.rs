@@ -6,7 +6,7 @@ use crate::needs::Needs;
 use crate::txn::{Done, Txn};
 use crate::xattr;
 use disk::InodeRow;
-use wire::{Bytes, FileKind, InodeNo, Setxattr, Status, XATTR_VALUE_BYTES_MAX};
+use wire::{Bytes, FileKind, InodeNo, Layout, Setxattr, Status, XATTR_VALUE_BYTES_MAX};
 
 /// It must not exist yet.
 const CREATE: u32 = 1;
@@ -39,9 +39,14 @@ pub(crate) fn execute(args: &Setxattr<'_>, txn: &mut Txn<'_>) -> Result<Done, St
     if !exists && args.flags & REPLACE != 0 {
         return Err(Status::NoData);
     }
-    xattr::check_space(inode, name, args.value.0.len())?;
+    let text = match name {
+        Layout::XATTR => Some(Layout::from_text(args.value.0).ok_or(Status::Invalid)?.text()),
+        _ => None,
+    };
+    let value = text.as_deref().map_or(args.value, |text| Bytes(text.as_bytes()));
+    xattr::check_space(inode, name, value.0.len())?;
     let row = inode.row;
-    txn.put_xattr(args.inode, args.name, args.value);
+    txn.put_xattr(args.inode, args.name, value);
     txn.put(InodeRow { ctime: txn.now, ..row });
     txn.refresh_privileged_bits(args.inode);
     Ok(Done)

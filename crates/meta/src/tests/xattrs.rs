@@ -4,8 +4,8 @@ use super::{Harness, ROOT, root, user};
 use crate::xattr::TOTAL_BYTES_MAX;
 use alloc::vec::Vec;
 use wire::{
-    Bytes, Caller, Getxattr, InodeNo, Listxattr, Op, Removexattr, Setxattr, Status, Transno, Value,
-    Wire,
+    Bytes, Caller, Getxattr, InodeNo, Layout, Listxattr, Op, Removexattr, Setxattr, Status,
+    Transno, Value, Wire,
 };
 
 fn set(
@@ -145,4 +145,38 @@ fn the_list_of_names_has_a_limit() {
     };
     assert_eq!((refused, count), (Status::NoSpace, 256));
     assert_eq!(list(&mut harness, root(), file).len(), 65_536);
+}
+
+#[test]
+fn a_directory_gives_its_layout_to_what_is_new_in_it() {
+    let mut harness = Harness::new();
+    harness.shard.set_part_count_max(3);
+    let dir = harness.mkdir(ROOT, "d", 0o777);
+    harness.set(dir, 0o777, 5, 5);
+    let name = Bytes(Layout::XATTR);
+    let set = |harness: &mut Harness, caller, inode, value| {
+        let value = Bytes(value);
+        harness.status(Op::Setxattr, &Setxattr { caller, inode, name, value, flags: 0 })
+    };
+    assert_eq!(get(&mut harness, root(), dir, name.0), Err(Status::NoData));
+    assert_eq!(set(&mut harness, user(6, 6), dir, b"count=2"), Status::NotPermitted);
+    assert_eq!(set(&mut harness, user(5, 5), dir, b"count=2,unit=3"), Status::Invalid);
+    assert_eq!(set(&mut harness, user(5, 5), dir, b"count=2,unit=64K"), Status::Ok);
+    let below = harness.mkdir(dir, "below", 0o755);
+    let text = Ok(b"unit=65536,count=2".into());
+    assert_eq!(get(&mut harness, user(6, 6), below, name.0), text);
+    let file = harness.file(below, "f", 0o644);
+    assert_eq!(get(&mut harness, user(6, 6), file, name.0), text);
+    let layout = harness.attr(file).layout;
+    assert_eq!(layout, Some(Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2 }));
+    assert_eq!(set(&mut harness, root(), file, b"count=3"), Status::Exists, "a file keeps its own");
+    assert_eq!(set(&mut harness, root(), below, b"count=0"), Status::Ok);
+    let wide = harness.file(below, "wide", 0o644);
+    assert_eq!(harness.attr(wide).layout.map(|layout| layout.stripe_count), Some(3));
+    harness.shard.set_part_count_max(1);
+    let narrow = harness.file(below, "narrow", 0o644);
+    assert_eq!(harness.attr(narrow).layout, Some(Layout::DEFAULT), "one server needs no stripes");
+    assert_eq!(remove(&mut harness, root(), below, name.0), Status::Ok);
+    assert_eq!(remove(&mut harness, root(), below, name.0), Status::NoData);
+    harness.check_redo();
 }
