@@ -31,10 +31,10 @@ impl Shards {
         let Decoded { inode, pending, .. } = decode(request, &self.shape).ok()?;
         let layout = request.layout.or_else(|| self.known_layout(inode));
         let layout = layout.filter(Layout::is_spread)?;
-        let cut = match pending {
-            QueuedOp::Truncate { size_bytes, .. } => Some(size_bytes),
-            _ => None,
-        };
+        let mut cut = None;
+        if let QueuedOp::Truncate { size_bytes, .. } = pending {
+            cut = Some(size_bytes);
+        }
         Some(WholeFile { inode, layout, cut })
     }
 

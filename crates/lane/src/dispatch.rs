@@ -13,7 +13,6 @@ use crate::request_header::{RequestHeader, SlotId, Target, Times};
 use crate::response::{DeferredReply, Response, SlotReply};
 use crate::session::{Done, State, Verdict};
 use crate::shares::bulk_was_discarded;
-use crate::spread::WholeRequest;
 use crate::waiters::Cause;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -572,9 +571,8 @@ impl Lane {
         let ask =
             data::DataRequest { token, op, shard, layout, body: &body, bulk, client, kept, behind };
         if let Some(whole) = self.data.whole_file(&ask) {
-            let data::WholeFile { inode, layout, cut } = whole;
-            let request = WholeRequest { token, op, shard, body, client, cut };
-            self.begin_whole_request(turn, (inode, layout), request);
+            let request = crate::spread::WholeRequest { token, op, shard, body, client };
+            self.begin_whole_request(turn, whole, request);
             return Ok(());
         }
         let submitted = self.data.submit(turn, &ask);

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use interface::{Bulk, ConnId, ContentsMac, Span, mac_of};
 use meta::{LeaseKey, Unit};
-use wire::{InodeNo, Request, Status, Transno};
+use wire::{InodeNo, PeerLane, Request, ShardId, Status, Transno};
 
 /// A request with its connection, frame and bulk.
 #[derive(Clone, Copy, Debug)]
@@ -82,4 +82,16 @@ pub(crate) struct Sizing {
     pub(crate) inode: InodeNo,
     /// The query's number, repeated in the reply.
     pub(crate) number: u64,
+}
+
+/// What a lane does with its part of a file over several servers, for the home shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PartWork {
+    pub(crate) inode: InodeNo,
+    /// The number of the operation, repeated in the answer.
+    pub(crate) number: u64,
+    /// The lane's shard.
+    pub(crate) shard: ShardId,
+    /// For a cut, the lane that asked for it.
+    pub(crate) cut_by: Option<PeerLane>,
 }

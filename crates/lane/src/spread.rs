@@ -12,11 +12,11 @@
 use crate::Lane;
 use crate::config::Share;
 use crate::peers::message::PeerBody;
-use crate::request::Sizing;
+use crate::request::{PartWork, Sizing};
 use crate::waiters::{Cause, Waiter};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use data::{Answer, DataRequest, Token};
+use data::{Answer, DataRequest, Token, WholeFile};
 use disk::Change;
 use interface::Turn;
 use wire::{
@@ -32,21 +32,23 @@ pub(crate) struct WholeRequest {
     pub(crate) shard: ShardId,
     pub(crate) body: Vec<u8>,
     pub(crate) client: ClientUuid,
-    /// The new size, for a truncation.
-    pub(crate) cut: Option<u64>,
 }
 
 /// What is to be done with all of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Whole {
-    Request(WholeRequest),
+    /// `cut`: the new size, for a truncation.
+    Request {
+        request: WholeRequest,
+        cut: Option<u64>,
+    },
     Settle(Sizing),
 }
 
 impl Whole {
     const fn cut(&self) -> Option<u64> {
         match self {
-            Self::Request(request) => request.cut,
+            Self::Request { cut, .. } => *cut,
             Self::Settle(_) => None,
         }
     }
@@ -72,16 +74,6 @@ struct Running {
 struct File {
     waiting: VecDeque<(Whole, Layout)>,
     running: Vec<Running>,
-}
-
-/// What this lane does with its part of a file for the home shard.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PartWork {
-    inode: InodeNo,
-    number: u64,
-    shard: ShardId,
-    /// For a cut, the lane that asked for it.
-    cut_by: Option<PeerLane>,
 }
 
 /// The operations on whole files of a lane, and those on its parts of files of others.
@@ -172,10 +164,10 @@ impl Lane {
     pub(crate) fn begin_whole_request(
         &mut self,
         turn: &mut Turn<'_>,
-        (inode, layout): (InodeNo, Layout),
+        WholeFile { inode, layout, cut }: WholeFile,
         request: WholeRequest,
     ) {
-        self.begin_whole(turn, (inode, layout), Whole::Request(request));
+        self.begin_whole(turn, (inode, layout), Whole::Request { request, cut });
     }
 
     /// The metadata shard asks for the durable contents of a file.
@@ -305,7 +297,8 @@ impl Lane {
         }
         let (whole, layout, failed) = (running.whole.clone(), running.layout, running.failed);
         match whole {
-            Whole::Request(WholeRequest { token, op, shard, body, client, .. }) => {
+            Whole::Request { request, .. } => {
+                let WholeRequest { token, op, shard, body, client } = request;
                 running.at_home = Some(token);
                 if failed {
                     self.on_answered(turn, token, (Err(Status::Io), Transno(0)));

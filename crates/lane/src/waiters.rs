@@ -16,10 +16,9 @@ mod suspended;
 pub(crate) use answers::{Answers, Waiting};
 
 use crate::acknowledgements::{BatchNo, Gate};
-use crate::request::{ReceivedFrame, Sizing, SuspendedRequest};
+use crate::request::{PartWork, ReceivedFrame, Sizing, SuspendedRequest};
 use crate::request_header::SlotId;
 use crate::response::DeferredReply;
-use crate::spread::PartWork;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
