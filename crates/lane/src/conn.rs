@@ -35,11 +35,12 @@ impl Lane {
         }
         self.cancel_received(turn, conn);
         self.end_inspection_of(turn, conn);
-        let Some(served) = self.connections.remove(conn) else {
+        let Some((served, tally)) = self.connections.remove(conn) else {
             return self.on_peer_lost(turn, conn);
         };
-        self.accounts.close(served.used());
-        let open = *served.used().open;
+        let used = served.used(&tally);
+        self.accounts.close(used);
+        let open = *used.open;
         let (now, limits) = (turn.now.mono, &self.config.limits);
         self.sessions.on_disconnected((open.session, open.client), conn, now, limits);
         self.on_lease_holder_gone(turn, open.session);

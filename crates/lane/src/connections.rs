@@ -2,10 +2,10 @@
 //! its handshake may take.
 
 use crate::config::Limits;
-use crate::counters::Tally;
+use crate::counters::{Tallies, Tally};
 use crate::export::Binding;
 use crate::keys::KeyNo;
-use crate::request_header::RequestHeader;
+use crate::request_header::{RequestHeader, TallyNo};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -82,8 +82,8 @@ pub(crate) struct Served {
     outstanding_count: u16,
     /// What its client says that it is used for.
     job: String,
-    /// What it has used.
-    pub(crate) tally: Tally,
+    /// Where it is said what it has used.
+    tally_no: TallyNo,
 }
 
 /// What an open connection has used.
@@ -96,8 +96,13 @@ pub(crate) struct Used<'a> {
 
 impl Served {
     /// What it has used, and who it is.
-    pub(crate) const fn used(&self) -> Used<'_> {
-        Used { open: &self.open, job: &self.job, tally: &self.tally }
+    pub(crate) const fn used<'a>(&'a self, tally: &'a Tally) -> Used<'a> {
+        Used { open: &self.open, job: &self.job, tally }
+    }
+
+    /// The place of its tally.
+    pub(crate) const fn tally_no(&self) -> TallyNo {
+        self.tally_no
     }
 
     /// The connection's session.
@@ -170,6 +175,8 @@ pub(crate) struct Connections {
     /// The handshakes, by their deadline.
     deadlines: BTreeSet<(Mono, ConnId)>,
     open: HashMap<ConnId, Served, Seed>,
+    /// What the open ones have used.
+    tallies: Tallies,
     /// Those with an inspection of the store, each with its unanswered request.
     inspections: BTreeMap<ConnId, Option<RequestHeader>>,
 }
@@ -182,6 +189,7 @@ impl Connections {
             handshakes: HashMap::with_hasher(seed),
             deadlines: BTreeSet::new(),
             open: HashMap::with_hasher(seed),
+            tallies: Tallies::default(),
             inspections: BTreeMap::new(),
         }
     }
@@ -227,8 +235,8 @@ impl Connections {
     /// A connection has proven the secret.
     pub(crate) fn open(&mut self, conn: ConnId, open: Open, job: String) {
         self.end_handshake(conn);
-        let tally = Tally::default();
-        self.open.insert(conn, Served { open, outstanding_count: 0, job, tally });
+        let tally_no = self.tallies.open(conn);
+        self.open.insert(conn, Served { open, outstanding_count: 0, job, tally_no });
     }
 
     fn end_handshake(&mut self, conn: ConnId) {
@@ -237,12 +245,14 @@ impl Connections {
         }
     }
 
-    /// Removes a connection; returns what it was, if it was open.
-    pub(crate) fn remove(&mut self, conn: ConnId) -> Option<Served> {
+    /// Removes a connection; returns what it was and what it has used, if it was open.
+    pub(crate) fn remove(&mut self, conn: ConnId) -> Option<(Served, Tally)> {
         self.sealed.remove(&conn);
         self.from_this_host.remove(&conn);
         self.end_handshake(conn);
-        self.open.remove(&conn)
+        let served = self.open.remove(&conn)?;
+        let tally = self.tallies.close(served.tally_no);
+        Some((served, tally))
     }
 
     /// How far a connection has come.
@@ -273,7 +283,18 @@ impl Connections {
 
     /// What the open connections have used, in no order.
     pub(crate) fn used(&self) -> impl Iterator<Item = Used<'_>> + Clone {
-        self.open.values().map(Served::used)
+        self.open.values().map(|served| served.used(self.tallies.of(served.tally_no)))
+    }
+
+    /// What a connection has used, if that is the place of its tally.
+    #[inline]
+    pub(crate) fn tally_mut(&mut self, no: TallyNo, conn: ConnId) -> Option<&mut Tally> {
+        self.tallies.of_mut(no, conn)
+    }
+
+    /// The place of a connection's tally, if it is open.
+    pub(crate) fn tally_no(&self, conn: ConnId) -> Option<TallyNo> {
+        self.open.get(&conn).map(Served::tally_no)
     }
 
     /// The number of open connections.

@@ -34,9 +34,10 @@ impl Lane {
     ) {
         let depth = self.traces.depth();
         let outcome = self.arrive(turn, conn, (frame, bulk), earlier);
-        let connections = &self.connections;
-        let client = || connections.get(conn).map(|open| open.client);
-        self.traces.end(turn.arena.get(frame), depth, client);
+        if let Some(current) = self.traces.executed(depth) {
+            let client = self.connections.get(conn).map(|open| open.client);
+            self.traces.end(current, turn.arena.get(frame), client);
+        }
         let retained = match outcome {
             Ok(retained) => retained,
             Err(protocol_error) => {
@@ -81,12 +82,11 @@ impl Lane {
         self.leases.renew(served.session(), turn.now.mono);
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes);
         let open = served.take(&request, bulk_bytes, (&self.config.limits, &self.config.map))?;
-        if self.config.limits.observes && earlier.is_none() {
-            let in_bytes = bytes_of(frame, bulk_bytes);
-            served.tally.in_bytes += in_bytes;
-            self.request_counts.count_arrival(request.op, in_bytes);
-        }
-        let times = self.traces.begin(&request, earlier, turn.now.mono);
+        let (in_bytes, tally) = (bytes_of(frame, bulk_bytes), served.tally_no());
+        let times = Times::of(earlier, turn.now.mono);
+        let trace =
+            self.traces.begin(request.trace_id, (times.arrived, earlier.map(|it| it.trace)));
+        let times = Times { trace, tally, in_bytes, ..times };
         let denied = None;
         let received =
             ReceivedRequest { conn, open, request: &request, frame, bulk, denied, times };

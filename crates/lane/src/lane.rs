@@ -368,6 +368,7 @@ impl Core for Lane {
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
         self.on_time(turn);
+        self.traces.end_turn();
         self.sweep_traces(turn.now.mono);
         self.settle_refusals();
         if self.commit.has_safe() {

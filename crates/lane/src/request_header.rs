@@ -26,7 +26,7 @@ pub(crate) struct RequestHeader {
 
 /// The number of a trace ([`crate::traces`]); 0: none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub(crate) struct TraceNo(u32);
+pub(crate) struct TraceNo(u16);
 
 impl TraceNo {
     /// No trace.
@@ -34,12 +34,28 @@ impl TraceNo {
 
     /// Of the trace at an index.
     pub(crate) fn at(index: usize) -> Self {
-        Self(u32::try_from(index + 1).unwrap_or(0))
+        Self(u16::try_from(index + 1).unwrap_or(0))
     }
 
     /// The index of its trace.
     pub(crate) fn index(self) -> Option<usize> {
-        usize::try_from(self.0.checked_sub(1)?).ok()
+        Some(usize::from(self.0.checked_sub(1)?))
+    }
+}
+
+/// The place of a connection's tally ([`crate::counters::Tallies`]).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct TallyNo(u16);
+
+impl TallyNo {
+    /// Of the place at an index; `None`: there are no numbers for so many.
+    pub(crate) fn at(index: usize) -> Option<Self> {
+        u16::try_from(index).ok().map(Self)
+    }
+
+    /// The index of its place.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
     }
 }
 
@@ -54,19 +70,27 @@ pub(crate) struct Times {
     pub(crate) done: Mono,
     /// The number of its trace.
     pub(crate) trace: TraceNo,
+    /// Where it is counted for the connection over which it arrived.
+    pub(crate) tally: TallyNo,
+    /// Its bytes, bulk included.
+    pub(crate) in_bytes: u32,
 }
 
 impl Times {
     /// It is executed now, and has arrived in this turn unless it did before.
     pub(crate) fn of(earlier: Option<Self>, now: Mono) -> Self {
-        let Self { arrived, trace, .. } =
-            earlier.unwrap_or(Self { arrived: now, ..Self::default() });
-        Self { arrived, executed: now, done: Mono(0), trace }
+        let earlier = earlier.unwrap_or(Self { arrived: now, ..Self::default() });
+        Self { executed: now, done: Mono(0), ..earlier }
     }
 
     /// Its outcome is known in this turn.
     pub(crate) const fn done(self, now: Mono) -> Self {
         Self { done: now, ..self }
+    }
+
+    /// Whether it is answered in the turn in which it arrived.
+    pub(crate) fn is_instant(&self, now: Mono) -> bool {
+        self.arrived == now
     }
 
     /// From its arrival to its reply.

@@ -6,9 +6,11 @@
 //! ```
 //! A trace has a number, which the request carries in its [`Times`]; only a request that is not
 //! answered in the turn in which it arrived has an open trace under it. Times are those of turns, so
-//! no clock is read for a request. Invariants: the number of open traces and that of kept ones are
-//! bounded; beyond the bound a request has no trace. A number is free, or reserved by one request
-//! that is being executed, or that of one open trace.
+//! no clock is read for a request; and what its frame says is read from there if the trace is kept,
+//! so a request that is answered at once leaves a few words. Invariants: the number of open traces
+//! and that of kept ones are bounded; beyond the bound a request has no trace. A number is free, or
+//! the spare one, or reserved by one request that is being executed, or that of one open trace; the
+//! spare one may be reserved too.
 
 mod report;
 
@@ -16,13 +18,13 @@ pub(crate) use report::shown;
 
 use crate::Lane;
 use crate::request::ReceivedRequest;
-use crate::request_header::{RequestHeader, Times, TraceNo};
+use crate::request_header::{RequestHeader, TraceNo};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::{Mono, Turn};
 use meta::EndedWait;
 use wire::traces::{Kept, WaitCause, is_sample};
-use wire::{ClientUuid, Op, Request, SessionId, Status, Xid};
+use wire::{ClientUuid, Header, Op, SessionId, Status, Xid};
 
 /// Most requests that are followed at a time.
 const OPEN_COUNT_MAX: usize = 4096;
@@ -54,17 +56,17 @@ impl From<&RequestHeader> for Names {
 
 /// A request that is being executed in this turn.
 #[derive(Clone, Copy, Debug)]
-struct Current {
-    no: TraceNo,
-    /// The number is reserved; its trace is not open yet.
-    is_reserved: bool,
-    names: Names,
+pub(crate) struct Current {
     arrived: Mono,
+    no: TraceNo,
     ahead_count: u32,
     /// The status of its reply, which has left.
     status: Option<Status>,
+    /// The number is reserved; its trace is not open yet.
+    is_reserved: bool,
     /// Its trace was open, and has ended.
     was_open: bool,
+    is_sample: bool,
 }
 
 /// How many requests were being executed when another one arrived.
@@ -115,13 +117,15 @@ pub(crate) struct Traces {
     /// By number, from 1.
     open: Vec<Option<Open>>,
     free: Vec<TraceNo>,
+    /// Reserved by a request that arrives while no other one is executed; none at first.
+    spare: TraceNo,
+    current: Option<Current>,
     /// A request may have others executed meanwhile: the last one is the innermost.
-    current: Vec<Current>,
+    inner: Vec<Current>,
     slow: VecDeque<Done>,
     samples: VecDeque<Done>,
     lock_waits: VecDeque<LockWait>,
-    /// The turn of the requests that were counted last.
-    turn_at: Mono,
+    /// The requests that began in this turn so far.
     turn_count: u32,
     slow_us: u64,
     swept_at: Mono,
@@ -134,11 +138,12 @@ impl Traces {
         Self {
             open: Vec::new(),
             free: Vec::new(),
-            current: Vec::new(),
+            spare: TraceNo::NONE,
+            current: None,
+            inner: Vec::new(),
             slow: VecDeque::new(),
             samples: VecDeque::new(),
             lock_waits: VecDeque::new(),
-            turn_at: Mono(0),
             turn_count: 0,
             slow_us: slow_ms.saturating_mul(1000),
             swept_at: Mono(0),
@@ -146,74 +151,129 @@ impl Traces {
         }
     }
 
-    /// A request is going to be executed. Returns its times, with the number of its trace.
-    pub(crate) fn begin(&mut self, request: &Request, earlier: Option<Times>, now: Mono) -> Times {
+    /// A request is going to be executed. `earlier`: the number of its trace, if it began before.
+    /// Returns that number.
+    #[inline]
+    pub(crate) fn begin(
+        &mut self,
+        trace_id: u64,
+        (arrived, earlier): (Mono, Option<TraceNo>),
+    ) -> TraceNo {
         if self.is_off {
-            return Times::of(earlier, now);
+            return TraceNo::NONE;
         }
-        if self.turn_at != now {
-            (self.turn_at, self.turn_count) = (now, 0);
+        let ahead_count = self.turn_count;
+        self.turn_count = ahead_count.wrapping_add(1);
+        let no = self.spare;
+        if earlier.is_some() || self.current.is_some() || no == TraceNo::NONE {
+            return self.begin_numbered(trace_id, (arrived, earlier));
         }
-        let times = Times::of(earlier, now);
+        let (is_reserved, status, was_open) = (true, None, false);
+        let is_sample = is_sample(trace_id);
+        self.current =
+            Some(Current { arrived, no, ahead_count, status, is_reserved, was_open, is_sample });
+        no
+    }
+
+    /// As [`Traces::begin`], for a request that does not take the spare number.
+    #[cold]
+    fn begin_numbered(
+        &mut self,
+        trace_id: u64,
+        (arrived, earlier): (Mono, Option<TraceNo>),
+    ) -> TraceNo {
         let (no, is_reserved) = self.number_of(earlier);
-        let Request { op, session, xid, trace_id, shard, .. } = *request;
-        let names = Names { op, session, xid, trace_id, is_data: shard.is_data() };
-        let (arrived, ahead_count) = (times.arrived, self.turn_count);
-        let (status, was_open) = (None, false);
-        let current = Current { no, is_reserved, names, arrived, ahead_count, status, was_open };
-        self.current.push(current);
-        self.turn_count = self.turn_count.saturating_add(1);
-        Times { trace: no, ..times }
+        let (status, was_open, is_sample) = (None, false, is_sample(trace_id));
+        // It has been added.
+        let ahead_count = self.turn_count.wrapping_sub(1);
+        let current =
+            Current { arrived, no, ahead_count, status, is_reserved, was_open, is_sample };
+        if self.current.is_none() {
+            if self.spare == TraceNo::NONE {
+                self.spare = no;
+            }
+            self.current = Some(current);
+        } else {
+            self.inner.push(current);
+        }
+        no
+    }
+
+    /// A turn ends.
+    pub(crate) const fn end_turn(&mut self) {
+        self.turn_count = 0;
     }
 
     /// The number of a request's trace, and whether it is reserved. One that was executed before keeps
     /// its own, from the earlier execution if that has not ended.
-    fn number_of(&mut self, earlier: Option<Times>) -> (TraceNo, bool) {
-        if let Some(Times { trace, .. }) = earlier.filter(|times| times.trace != TraceNo::NONE) {
+    fn number_of(&mut self, earlier: Option<TraceNo>) -> (TraceNo, bool) {
+        if let Some(trace) = earlier.filter(|trace| *trace != TraceNo::NONE) {
             if self.open_mut(trace).is_some() {
                 return (trace, false);
             }
-            let outer = self.current.iter_mut().find(|current| current.no == trace);
-            if let Some(outer) = outer {
+            if let Some(outer) = self.executed_mut(trace) {
                 let is_reserved = core::mem::take(&mut outer.is_reserved);
                 outer.no = TraceNo::NONE;
                 return (trace, is_reserved);
             }
         }
+        let no = self.free_no();
+        (no, no != TraceNo::NONE)
+    }
+
+    /// The innermost request that is being executed and has this number.
+    fn executed_mut(&mut self, no: TraceNo) -> Option<&mut Current> {
+        let mut all = self.inner.iter_mut().rev().chain(&mut self.current);
+        all.find(|current| current.no == no)
+    }
+
+    /// A number that is free; none if there are too many.
+    fn free_no(&mut self) -> TraceNo {
         if let Some(no) = self.free.pop() {
-            return (no, true);
+            return no;
         }
         if self.open.len() >= OPEN_COUNT_MAX {
-            return (TraceNo::NONE, false);
+            return TraceNo::NONE;
         }
         self.open.push(None);
-        (TraceNo::at(self.open.len() - 1), true)
+        TraceNo::at(self.open.len() - 1)
     }
 
     /// What is being executed when another request arrives.
+    #[inline]
     pub(crate) const fn depth(&self) -> Depth {
-        Depth(self.current.len())
+        Depth(self.current.is_some() as usize + self.inner.len())
     }
 
-    /// The execution of the request that arrived at this depth is over for this turn.
-    pub(crate) fn end(
-        &mut self,
-        frame: &[u8],
-        depth: Depth,
-        client: impl FnOnce() -> Option<ClientUuid>,
-    ) {
-        if self.current.len() <= depth.0 {
-            return; // It was not begun.
+    /// The execution of the request that arrived at this depth is over for this turn. Returns it if
+    /// there is more to do for it ([`Traces::end`]).
+    #[inline]
+    pub(crate) fn executed(&mut self, depth: Depth) -> Option<Current> {
+        if depth.0 > 0 {
+            // Unless it was not begun.
+            return if self.inner.len() >= depth.0 { self.inner.pop() } else { None };
         }
-        let Some(current) = self.current.pop() else { return };
+        let current = self.current.as_ref()?;
+        if current.status.is_some() && current.no == self.spare && !current.is_sample {
+            self.current = None;
+            return None;
+        }
+        self.current.take()
+    }
+
+    /// A request is not answered, or was traced, or is a sample.
+    #[cold]
+    pub(crate) fn end(&mut self, current: Current, frame: &[u8], client: Option<ClientUuid>) {
         let Some(status) = current.status else { return self.open(current, frame) };
-        if current.is_reserved {
+        if current.is_reserved && current.no != self.spare {
             self.free.push(current.no);
         }
-        if !current.was_open && is_sample(current.names.trace_id) {
-            let open = opened(&current, frame);
+        if !current.was_open
+            && current.is_sample
+            && let Some(open) = opened(&current, frame)
+        {
             let (kept, phases_us, flush_us) = (Kept::Sample, [0; 3], 0);
-            let client = client().unwrap_or_default();
+            let client = client.unwrap_or_default();
             keep(&mut self.samples, Done { kept, open, client, phases_us, flush_us, status });
         }
     }
@@ -221,7 +281,13 @@ impl Traces {
     /// Opens the trace of a request, if its number is reserved for that.
     fn open(&mut self, current: Current, frame: &[u8]) {
         if let Some(index) = current.no.index().filter(|_| current.is_reserved) {
-            self.open[index] = Some(opened(&current, frame));
+            self.open[index] = opened(&current, frame);
+            if current.no == self.spare {
+                self.spare = self.free_no();
+            }
+            if self.open[index].is_none() {
+                self.free.push(current.no); // Its frame is not that of a request.
+            }
         }
     }
 
@@ -242,7 +308,7 @@ impl Traces {
 
     /// A request begins to wait, perhaps the current one.
     fn begin_wait(&mut self, no: TraceNo, frame: &[u8], wait: Wait) {
-        let current = self.current.iter_mut().find(|current| current.no == no);
+        let current = self.executed_mut(no);
         if let Some(current) = current.filter(|current| current.is_reserved) {
             let reserved = *current;
             current.is_reserved = false;
@@ -263,34 +329,27 @@ impl Traces {
         }
     }
 
-    /// A reply leaves. `flush_us`: how long the last flush of the log took, or takes so far.
-    pub(crate) fn on_reply(
-        &mut self,
-        header: &RequestHeader,
-        (status, now): (Status, Mono),
-        flush_us: impl FnOnce() -> u64,
-        client_of: impl FnOnce(SessionId) -> Option<ClientUuid>,
-    ) {
-        let no = header.times.trace;
+    /// A reply leaves. Returns whether its request is being executed and has no open trace.
+    #[inline]
+    pub(crate) fn on_reply(&mut self, no: TraceNo, status: Status) -> bool {
+        match &mut self.current {
+            Some(current) if current.no == no && current.is_reserved => {
+                current.status = Some(status);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// The reply of another request leaves. Returns its trace, if it was open.
+    fn close_answered(&mut self, no: TraceNo, status: Status) -> Option<Open> {
         let open = self.close(no);
-        let mut innermost = self.current.iter_mut().rev();
-        if let Some(current) = innermost.find(|current| current.no == no && no != TraceNo::NONE) {
+        if no != TraceNo::NONE
+            && let Some(current) = self.executed_mut(no)
+        {
             (current.status, current.was_open) = (Some(status), open.is_some());
         }
-        let Some(mut open) = open else { return };
-        let total_us = header.times.total_us(now);
-        let is_slow = total_us >= self.slow_us;
-        if !is_slow && !is_sample(header.trace_id) {
-            return;
-        }
-        // The request may have been sent again meanwhile.
-        open.names = Names::from(header);
-        let phases_us = header.times.phases_us(now);
-        let client = client_of(header.session).unwrap_or_default();
-        let flush_us = flush_us().min(phases_us[2]);
-        let (kept, ring) =
-            if is_slow { (Kept::Slow, &mut self.slow) } else { (Kept::Sample, &mut self.samples) };
-        keep(ring, Done { kept, open, client, phases_us, flush_us, status });
+        open
     }
 
     /// A wait for a lock on a file has ended: its request was answered when it began.
@@ -322,6 +381,12 @@ impl Traces {
         }
     }
 
+    /// How many numbers there are: free ones, the spare one, and those of requests.
+    #[cfg(test)]
+    pub(crate) const fn number_count(&self) -> usize {
+        self.open.len()
+    }
+
     /// The number of open traces.
     #[cfg(test)]
     pub(crate) fn open_count(&self) -> usize {
@@ -329,10 +394,13 @@ impl Traces {
     }
 }
 
-fn opened(current: &Current, frame: &[u8]) -> Open {
-    let Current { names, arrived, ahead_count, .. } = *current;
+/// The trace of a request with this frame.
+fn opened(current: &Current, frame: &[u8]) -> Option<Open> {
+    let Ok((Header::Request(request), _)) = Header::decode(frame) else { return None };
+    let names = Names::from(&RequestHeader::from(&request));
+    let Current { arrived, ahead_count, .. } = *current;
     let frame = frame[..frame.len().min(FRAME_BYTES_MAX)].to_vec();
-    Open { names, arrived, ahead_count, frame, waits: Vec::new() }
+    Some(Open { names, arrived, ahead_count, frame, waits: Vec::new() })
 }
 
 fn keep(ring: &mut VecDeque<Done>, done: Done) {
@@ -352,6 +420,24 @@ impl Lane {
     ) {
         let wait = Wait { cause, begun: turn.now.mono, ended: None, whom };
         self.traces.begin_wait(received.times.trace, turn.arena.get(received.frame), wait);
+    }
+
+    /// The reply of a request leaves that is not the first one that is executed now.
+    #[cold]
+    pub(crate) fn end_trace(&mut self, header: &RequestHeader, (status, now): (Status, Mono)) {
+        let Some(mut open) = self.traces.close_answered(header.times.trace, status) else { return };
+        let is_slow = header.times.total_us(now) >= self.traces.slow_us;
+        if !is_slow && !is_sample(header.trace_id) {
+            return;
+        }
+        // The request may have been sent again meanwhile.
+        open.names = Names::from(header);
+        let phases_us = header.times.phases_us(now);
+        let client = self.sessions.client_of(header.session).unwrap_or_default();
+        let flush_us = self.commit.flush_us(now).min(phases_us[2]);
+        let Traces { slow, samples, .. } = &mut self.traces;
+        let (kept, ring) = if is_slow { (Kept::Slow, slow) } else { (Kept::Sample, samples) };
+        keep(ring, Done { kept, open, client, phases_us, flush_us, status });
     }
 
     /// Ends traces whose requests have ended without a reply, if there are too many.

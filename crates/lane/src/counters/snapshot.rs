@@ -45,14 +45,14 @@ impl Lane {
     fn op_rows(&self) -> Vec<Row> {
         let counted = Op::ALL.iter().filter_map(|op| {
             let counts = &self.request_counts.0[usize::from(op.number())];
-            (counts.tally != Tally::default()).then(|| op_row(*op, counts))
+            (counts.tally() != Tally::default()).then(|| op_row(*op, counts))
         });
         counted.collect()
     }
 
     fn lane_row(&self, usage: &Usage) -> Row {
         let all = self.request_counts.0.iter().fold(Tally::default(), |mut sum, counts| {
-            sum.add(&counts.tally);
+            sum.add(&counts.tally());
             sum
         });
         let labels = [(Label::Lane, self.config.lane.0.to_string())];
@@ -81,8 +81,8 @@ impl Lane {
 }
 
 fn op_row(op: Op, counts: &OpCounts) -> Row {
-    let OpCounts { tally, instant_count, phases } = counts;
-    let mut row = tally.row([(Label::Op, op.row().name.to_string())].into());
+    let OpCounts { tally: _, instant_count, phases } = counts;
+    let mut row = counts.tally().row([(Label::Op, op.row().name.to_string())].into());
     let phases = phases.as_deref().cloned().unwrap_or_default();
     let named = [
         (Metric::QueueTime, phases.queue),

@@ -201,6 +201,26 @@ fn what_a_lost_connection_asked_for_leaves_no_trace_open() {
 }
 
 #[test]
+fn numbers_of_traces_are_used_again() {
+    let mut server = TestServer::started(79, 1);
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
+    for round in 0..100 {
+        // One waits before it is executed, one for its commit, one not at all.
+        admin.ask(&mut server, Op::Freeze, 0, &Freeze { lease_ms: 1000 });
+        let head = peer.head(Op::Create, InodeNo::ROOT.shard(), 1);
+        peer.send(&mut server, &head, &create(&alloc::format!("f{round}")).to_bytes(), None);
+        let head = Request { trace_id: 64, ..peer.head(Op::Getattr, InodeNo::ROOT.shard(), 0) };
+        peer.send(&mut server, &head, &Getattr { inode: InodeNo::ROOT }.to_bytes(), None);
+        server.run();
+        admin.ask(&mut server, Op::Freeze, 0, &Freeze { lease_ms: 0 });
+        server.run();
+        assert_eq!(peer.replies(&mut server).len(), 2);
+    }
+    let lane = server.lane(0);
+    assert_eq!((lane.traces.open_count(), lane.traces.number_count()), (0, 2));
+}
+
+#[test]
 fn traces_need_an_administrator() {
     let mut server = TestServer::started(78, 1);
     let mut peer = Peer::new(&mut server, &HelloFields::new(1));
