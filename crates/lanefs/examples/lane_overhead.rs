@@ -1,6 +1,7 @@
 //! What a lane costs over the bare operation: a getattr through a whole server lane, events in and
 //! actions out, against the same work as plain calls; and what counting and tracing it costs. No
-//! network, no runtime, one thread. Run by `cargo xtask bench lane-overhead`.
+//! network, no runtime, one thread. Run by `cargo xtask bench lane-overhead`. With the arguments
+//! `on|off REQUESTS_PER_TURN REPETITIONS` it only works, for a program that counts instructions.
 //!
 //! ```text
 //! direct:  decode the frame ─▶ meta::Shard::execute ─▶ encode the reply
@@ -40,6 +41,15 @@ struct Harness {
 }
 
 fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [observes, per_turn, repetition_count] = arguments.as_slice() {
+        let mut harness = Harness::new(observes == "on");
+        let per_turn = per_turn.parse().unwrap();
+        for _ in 0..repetition_count.parse().unwrap() {
+            black_box(harness.through_ns(per_turn));
+        }
+        return;
+    }
     let [mut observed, mut unobserved] = [true, false].map(Harness::new);
     let mut shard = Shard::new(ShardId::meta(0), MADE);
     shard.start_term(Term(1));
