@@ -76,6 +76,22 @@ pub enum Action {
         /// What to copy.
         bulk: Bulk,
     },
+    /// Make a buffer of zeros, named `as_buf` as by [`Self::Retain`].
+    Zeros {
+        /// Its name.
+        as_buf: BufId,
+        /// Its length.
+        bulk_bytes: u32,
+    },
+    /// Copy these bytes into a buffer that was made by [`Self::Zeros`] in this turn.
+    Copy {
+        /// That buffer.
+        to: BufId,
+        /// The place in it.
+        at: u32,
+        /// What to copy.
+        bulk: Bulk,
+    },
     /// Server: this lane's recovery is over; every known client is reconnected or evicted.
     Recovered,
     /// A point in the protocol at which a test may end the process or inject a fault. Otherwise it

@@ -325,6 +325,25 @@ impl Pool {
         (copy, 0)
     }
 
+    /// A buffer of zeros for the core that does not count against the limit.
+    pub(crate) fn zeros_uncounted(&mut self, bulk_bytes: usize) -> BufId {
+        let buf = self.take_uncounted(bulk_bytes);
+        self.bytes_mut(buf, 0, bulk_bytes).fill(0);
+        buf
+    }
+
+    /// Copies a bulk to a place of the same length in another buffer.
+    pub(crate) fn copy_between(&mut self, from: Bulk, to: Bulk) {
+        assert!(from.buf != to.buf, "a copy is another buffer");
+        assert!(from.bulk_bytes == to.bulk_bytes, "both are as long");
+        let copy_bytes = from.bulk_bytes as usize;
+        let source = self.at(from.buf, from.start as usize, copy_bytes);
+        let target = self.at(to.buf, to.start as usize, copy_bytes);
+        // SAFETY: `at` checked that both pieces lie within live buffers, which are distinct; only
+        // this call uses them meanwhile, and the core does not name the target to anything else yet.
+        unsafe { std::ptr::copy_nonoverlapping(source.cast_const(), target, copy_bytes) };
+    }
+
     fn take_uncounted(&mut self, space_bytes: usize) -> BufId {
         let class = class_of(space_bytes);
         let capacity_bytes = capacity_of(class);

@@ -1,4 +1,5 @@
-//! Buffers named by the core (`Action::Retain`): copies of bulk that outlive the original's owner.
+//! Buffers named by the core: copies of bulk that outlive the original's owner (`Action::Retain`), and
+//! what is put together from several (`Action::Zeros`).
 //!
 //! The memory is the pool's; this maps the core's name to a pool buffer. A copy does not count
 //! against the pool's limit: it must not fail, and the core bounds it. A buffer that the bulk
@@ -31,6 +32,20 @@ impl NamedBuffers {
         let (buf, start) = pool.copy_uncounted(bulk.buf, bulk.start, bulk.bulk_bytes as usize);
         let before = self.bufs.insert(as_buf, Target { buf, start });
         assert!(before.is_none(), "{as_buf:?} is in use");
+    }
+
+    /// Makes a buffer of zeros with the name `as_buf`.
+    pub(crate) fn make(&mut self, as_buf: BufId, bulk_bytes: u32, pool: &mut Pool) {
+        assert!(as_buf.0 >= CORE_BUF_ID_MIN, "{as_buf:?} is not a core's name");
+        let buf = pool.zeros_uncounted(bulk_bytes as usize);
+        let before = self.bufs.insert(as_buf, Target { buf, start: 0 });
+        assert!(before.is_none(), "{as_buf:?} is in use");
+    }
+
+    /// Copies bytes into a buffer that [`Self::make`] has made.
+    pub(crate) fn fill(&mut self, (to, at): (BufId, u32), bulk: Bulk, pool: &mut Pool) {
+        let to = self.resolve(Bulk { buf: to, start: at, ..bulk });
+        pool.copy_between(self.resolve(bulk), to);
     }
 
     /// Replaces a name in a bulk by its pool buffer.
@@ -100,6 +115,27 @@ mod tests {
         }
         assert_eq!(pool.used_bytes(), 0);
         assert!(named.bufs.is_empty());
+    }
+
+    #[test]
+    fn a_buffer_is_put_together_from_several() {
+        let mut pool = Pool::new(1 << 20);
+        let mut named = NamedBuffers::default();
+        // A buffer that was used before is zeros again.
+        let used = filled(&mut pool, &[8; 4096]);
+        pool.release(used.buf);
+        named.make(NAME, 100, &mut pool);
+        let (one, two) = (filled(&mut pool, &[1; 50]), filled(&mut pool, &[2; 50]));
+        named.fill((NAME, 0), Bulk { start: 10, bulk_bytes: 30, ..one }, &mut pool);
+        named.fill((NAME, 80), Bulk { bulk_bytes: 20, ..two }, &mut pool);
+        pool.release(one.buf);
+        pool.release(two.buf);
+        let made = named.resolve(Bulk { buf: NAME, start: 0, bulk_bytes: 100, ..one });
+        let expected = [&[1; 30][..], &[0; 50], &[2; 20]].concat();
+        assert_eq!(pool.bytes(made.buf, made.start as usize, 100), expected);
+        let buf = named.release(NAME);
+        pool.release(buf);
+        assert_eq!(pool.used_bytes(), 0);
     }
 
     #[test]

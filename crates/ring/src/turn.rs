@@ -215,7 +215,7 @@ impl Ring {
     /// read from an object may be a file range.
     #[must_use]
     pub fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
-        self.parts.io.bulk_bytes(bulk)
+        self.parts.io.bulk_bytes(self.parts.named_buffers.resolve(bulk))
     }
 
     /// A new bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a core;

@@ -347,6 +347,8 @@ impl Simulation {
             }
             Action::Release { buf } => sim_lane.state.bufs.release(buf),
             Action::Retain { as_buf, bulk } => sim_lane.state.bufs.retain(as_buf, bulk),
+            Action::Zeros { as_buf, bulk_bytes } => sim_lane.state.bufs.make(as_buf, bulk_bytes),
+            Action::Copy { to, at, bulk } => sim_lane.state.bufs.fill((to, at), bulk),
             Action::ReadSecrets => self.read_secrets(place),
             Action::WakeAt { at } => self.schedule_wake(place, at),
             Action::Log { line, .. } => {

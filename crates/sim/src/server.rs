@@ -269,6 +269,8 @@ impl Simulation {
             }
             Action::Release { buf } => sim_lane.state.bufs.release(buf),
             Action::Retain { as_buf, bulk } => sim_lane.state.bufs.retain(as_buf, bulk),
+            Action::Zeros { as_buf, bulk_bytes } => sim_lane.state.bufs.make(as_buf, bulk_bytes),
+            Action::Copy { to, at, bulk } => sim_lane.state.bufs.fill((to, at), bulk),
             Action::WakeAt { at: wake_at } => self.schedule_wake(place, wake_at),
             Action::Log { level, line } => {
                 let line = String::from_utf8_lossy(sim_lane.state.arena.get(line)).into_owned();

@@ -121,6 +121,20 @@ impl Bufs {
         assert_eq!(before, None, "a buffer number is used once at a time");
     }
 
+    /// A buffer of zeros whose number the lane chose.
+    pub fn make(&mut self, as_buf: BufId, bulk_bytes: u32) {
+        assert!(as_buf.0 >= CORE_BUF_ID_MIN, "{as_buf:?} is not the lane's");
+        let before = self.live.insert(as_buf.0, vec![0; bulk_bytes as usize]);
+        assert_eq!(before, None, "a buffer number is used once at a time");
+    }
+
+    /// Copies bytes into a buffer that the lane has made.
+    pub fn fill(&mut self, (to, at): (BufId, u32), bulk: Bulk) {
+        let bytes = self.get(bulk);
+        let to = self.live.get_mut(&to.0).expect("a buffer is not used after its release");
+        to[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+    }
+
     pub fn release(&mut self, buf: BufId) {
         assert!(self.live.remove(&buf.0).is_some(), "a buffer is released once");
     }

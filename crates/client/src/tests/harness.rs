@@ -314,6 +314,8 @@ impl Harness {
                 let before = self.retained.insert(as_buf.0, bulk);
                 assert_eq!(before, None, "a buffer number is used once at a time");
             }
+            Action::Zeros { as_buf, bulk_bytes } => self.state.bufs.make(as_buf, bulk_bytes),
+            Action::Copy { to, at, bulk } => self.state.bufs.fill((to, at), bulk),
             Action::Release { buf } if buf.0 >= interface::CORE_BUF_ID_MIN => {
                 assert!(self.retained.remove(&buf.0).is_some(), "a copy is released once");
             }

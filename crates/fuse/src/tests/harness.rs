@@ -366,7 +366,7 @@ impl Harness {
                 self.answer_peer_message(to, message);
                 self.peer_messages.push((to, message));
             }
-            Action::Retain { .. } => {}
+            Action::Retain { .. } | Action::Zeros { .. } | Action::Copy { .. } => {}
             Action::Release { buf } if buf.0 >= interface::CORE_BUF_ID_MIN => {}
             Action::Release { buf } => self.released.push(buf),
             Action::Kernel(KernelAction::Reply { slot, status, payload, bulk }) => {

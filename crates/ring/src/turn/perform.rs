@@ -33,6 +33,12 @@ impl Parts {
             Action::Retain { as_buf, bulk } => {
                 self.named_buffers.copy(as_buf, bulk, &mut self.io.pool)
             }
+            Action::Zeros { as_buf, bulk_bytes } => {
+                self.named_buffers.make(as_buf, bulk_bytes, &mut self.io.pool);
+            }
+            Action::Copy { to, at, bulk } => {
+                self.named_buffers.fill((to, at), bulk, &mut self.io.pool);
+            }
             Action::Release { buf } => self.io.pool.release(self.named_buffers.release(buf)),
             Action::Point(point) => drop(self.io.inject(FaultPoint::Place(point))),
             Action::Recovered => (self.recovered)(),
@@ -149,6 +155,7 @@ impl Parts {
     fn act_kernel(&mut self, action: KernelAction) {
         match action {
             KernelAction::Reply { slot, status, payload, bulk } => {
+                let bulk = bulk.map(|bulk| self.named_buffers.resolve(bulk));
                 self.kernel_reply(Answer { slot, status, payload, bulk });
             }
             KernelAction::CallerGroups { ticket, process: who } => {
