@@ -18,6 +18,7 @@ use crate::replay_space::ReplaySpace;
 use crate::report::Report;
 use crate::requests::Requests;
 use crate::servers::Servers;
+use crate::spread::Joins;
 use crate::traces::Steps;
 use crate::{Answer, Call, CallId};
 use alloc::vec::Vec;
@@ -86,6 +87,7 @@ pub struct Client {
     pub(crate) peer_lanes: PeerLanes,
     pub(crate) leases: Leases,
     pub(crate) kept: Kept,
+    pub(crate) joins: Joins,
     /// The last timer that was set.
     alarm: Option<Mono>,
     pub(crate) counters: Counters,
@@ -114,6 +116,7 @@ impl Client {
             peer_lanes: PeerLanes::new(config.lane, config.lane_count),
             leases: Leases::new(),
             kept: Kept::new(config.handles_max),
+            joins: Joins::default(),
             alarm: None,
             counters: Counters::default(),
             counts: Counts::default(),
@@ -310,6 +313,7 @@ impl Client {
             self.drive(turn, link_index);
         }
         self.peer_lanes.settle(turn);
+        self.joins.settle(turn);
         self.replay_space.settle(turn);
         if let Some(at) = self.next_deadline(now) {
             // An earlier timer that is still pending suffices.
@@ -457,7 +461,8 @@ impl Client {
 
     /// Ends a job: answers its call, and closes a handle that no caller received.
     pub(crate) fn finish(&mut self, job_id: usize, result: Result<Answer, Status>) {
-        let Some(job) = self.jobs.remove(job_id) else { return };
+        let Some(mut job) = self.jobs.remove(job_id) else { return };
+        self.drop_spread(job.spread.take());
         match job.plan {
             Plan::Reopen { handle, server_index } => {
                 self.handles.set_reopening(handle, false);

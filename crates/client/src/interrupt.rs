@@ -126,7 +126,7 @@ impl Client {
         }
         job.pending_count -= 1;
         let (outcome, from_slot, last) = (Err(Status::Interrupted), false, false);
-        let reply = PlanReply { outcome, from_slot, op, part, last };
+        let reply = PlanReply { outcome, from_slot, op, part, last, states_layout: false };
         if let Next::Wait(plan) = job.plan.next(reply, &mut self.handles) {
             job.plan = plan;
         }
@@ -183,8 +183,11 @@ fn write_nothing(op: Op, body: &mut Vec<u8>) {
         return wire::WriteList { inode, pieces, clears }.encode(&mut Writer::new(body));
     }
     debug_assert_eq!(op, Op::Write, "only writes and lists have bytes to send");
-    let inode = wire::Write::decode_all(body).map_or(InodeNo(0), |write| write.inode);
+    // The offset says at which shard it was to be written.
+    let (inode, file_offset) = wire::Write::decode_all(body).map_or((InodeNo(0), 0), |write| {
+        (write.inode, if write.append { 0 } else { write.file_offset })
+    });
     body.clear();
-    let nothing = wire::Write { inode, file_offset: 0, append: false, clears };
+    let nothing = wire::Write { inode, file_offset, append: false, clears };
     nothing.encode(&mut Writer::new(body));
 }

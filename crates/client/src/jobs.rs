@@ -3,7 +3,9 @@
 
 use crate::grants::JobGrants;
 use crate::plan::{Plan, Target};
+use crate::spread::Spread;
 use crate::{Answer, CallId};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::Mono;
@@ -23,6 +25,8 @@ pub(crate) struct Job {
     pub(crate) first: Option<First>,
     /// What the replies so far have granted.
     pub(crate) grants: JobGrants,
+    /// Its request was split over several data shards.
+    pub(crate) spread: Option<Box<Spread>>,
 }
 
 /// A job's first request, for a retry.
@@ -62,7 +66,7 @@ impl Jobs {
     pub(crate) fn add(&mut self, call: Option<CallId>, plan: Plan) -> usize {
         let (pending_count, has_begun, first) = (0, false, None);
         let grants = JobGrants::default();
-        self.slab.insert(Job { call, plan, pending_count, has_begun, first, grants })
+        self.slab.insert(Job { call, plan, pending_count, has_begun, first, grants, spread: None })
     }
 
     pub(crate) fn get(&self, job_id: usize) -> Option<&Job> {

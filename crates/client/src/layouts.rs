@@ -8,7 +8,7 @@
 //! ```
 //! A layout never changes and an inode number is never assigned again, so what is known is right.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use hashbrown::HashMap;
 use interface::Seed;
@@ -23,6 +23,10 @@ pub(crate) struct Layouts {
     known: HashMap<InodeNo, Layout, Seed>,
     /// Requests by the file whose layout was requested for them.
     waiting: BTreeMap<InodeNo, Vec<usize>>,
+    /// Files of which another lane of this client knows that their stripes are spread.
+    spread: BTreeSet<InodeNo>,
+    /// Some were dropped: one that is not known may be spread.
+    has_dropped: bool,
 }
 
 impl Layouts {
@@ -33,8 +37,28 @@ impl Layouts {
     pub(crate) fn learn(&mut self, inode: InodeNo, layout: Layout) {
         if self.known.len() >= LAYOUT_COUNT_MAX {
             self.known.clear();
+            self.has_dropped = true;
         }
+        self.spread.remove(&inode);
         self.known.insert(inode, layout);
+    }
+
+    /// The stripes of a file are spread, says its open file.
+    pub(crate) fn expect_spread(&mut self, inode: InodeNo) {
+        if self.known.contains_key(&inode) {
+            return;
+        }
+        if self.spread.len() >= LAYOUT_COUNT_MAX {
+            self.spread.clear();
+            self.has_dropped = true;
+        }
+        self.spread.insert(inode);
+    }
+
+    /// Whether any request about a file's contents needs its layout. Where stripes are not spread, only
+    /// those do that must state it.
+    pub(crate) fn must_be_known(&self, inode: InodeNo) -> bool {
+        self.has_dropped || self.spread.contains(&inode)
     }
 
     /// The request waits for a file's layout. True if that must be requested.

@@ -221,14 +221,21 @@ impl Client {
             holds.then_some(term.until)
         };
         let attributes_no = grants.attributes.map_or(LeaseNo(0), |grant| grant.lease_no);
+        // Its other data shards know of no lease.
+        let is_spread = matches!(
+            &result,
+            Ok(Answer::Opened { attr: Attr { layout: Some(layout), .. }, .. }
+                | Answer::Created { attr: Attr { layout: Some(layout), .. }, .. })
+                if layout.is_spread()
+        );
         let granted = Granted {
             attributes: judged(grants.attributes),
             attributes_no,
             name: judged(grants.name),
             new_name: judged(grants.new_name),
-            contents: judged(grants.contents),
+            contents: judged(grants.contents).filter(|_| !is_spread),
             entries: judged(grants.entries),
-            writing: grants.writing.is_some() && judged(grants.writing).is_some(),
+            writing: judged(grants.writing).is_some() && !is_spread,
         };
         if let (Ok(Answer::Opened { handle, .. }), Some(_)) = (&result, granted.contents) {
             self.handles.set_opened_by(*handle, |by| by.contents = grants.contents);
@@ -279,6 +286,12 @@ impl Client {
         if self.layouts.get(inode).is_none() {
             self.layouts.learn(inode, layout);
         }
+    }
+
+    /// The stripes of a file are at several data shards, as its open file says: requests about its
+    /// contents need its layout, which another lane of this client has learned.
+    pub fn expect_spread(&mut self, inode: InodeNo) {
+        self.layouts.expect_spread(inode);
     }
 
     /// Whether a call that was abandoned may have been executed since: the frontend caches nothing

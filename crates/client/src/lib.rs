@@ -58,6 +58,7 @@ mod secrets;
 mod send;
 mod servers;
 mod session;
+mod spread;
 mod sync;
 #[cfg(test)]
 mod tests;

@@ -360,7 +360,8 @@ impl Client {
         from_slot: bool,
     ) {
         let Some(exchange) = self.requests.remove(exchange_id) else { return };
-        let Exchange { job_id, op, target, mut body, part, retained, link_index, .. } = exchange;
+        let Exchange { job_id, op, target, mut body, part, retained, link_index, layout, .. } =
+            exchange;
         if let Some(retained) = retained {
             self.replay_space.release(retained);
         }
@@ -369,7 +370,9 @@ impl Client {
         }
         let Some(job) = self.jobs.get_mut(job_id) else { return };
         job.pending_count -= 1;
-        let reply = PlanReply { outcome, from_slot, op, part, last: job.pending_count == 0 };
+        let last = job.pending_count == 0;
+        let states_layout = layout.is_some();
+        let mut reply = PlanReply { outcome, from_slot, op, part, last, states_layout };
         if let Plan::LockTask(key) = job.plan {
             self.jobs.remove(job_id);
             self.requests.spare(body);
@@ -377,11 +380,16 @@ impl Client {
         }
         job.has_begun = true;
         if let Ok(Body::Entry(attr) | Body::Created(Created { attr, .. })) = outcome
-            && op.row().opens
             && let Some(layout) = attr.layout
+            && (op.row().opens || layout.is_spread())
         {
             self.layouts.learn(attr.inode, layout);
         }
+        if job.spread.is_some() {
+            let Some(joined) = self.join(job_id, reply) else { return self.requests.spare(body) };
+            reply = joined;
+        }
+        let Some(job) = self.jobs.get_mut(job_id) else { return };
         if let Some(found) = remote_inode(&reply) {
             let retry_count = job.first.take().map_or(0, |first| first.retry_count + 1);
             job.first = Some(First { op, target, body, retry_count });

@@ -52,6 +52,8 @@ pub(crate) struct Exchange {
     pub(crate) wait: Option<(WaitCause, Mono)>,
     /// Its file's layout, if it is about contents and the layout is known.
     pub(crate) layout: Option<Layout>,
+    /// It is not split any more: see [`crate::spread`].
+    pub(crate) is_split: bool,
     /// The destination; meaningless while `Unrouted` or in `LayoutWait`.
     pub(crate) shard: ShardId,
     pub(crate) session_index: usize,
@@ -73,6 +75,37 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
+    /// A request that is not routed, without body and bulk.
+    pub(crate) const fn new(job_id: usize, op: Op, target: Target) -> Self {
+        Self {
+            job_id,
+            part: 0,
+            op,
+            target,
+            body: Vec::new(),
+            bulk: None,
+            retained: None,
+            sync: false,
+            flags: 0,
+            urgent: false,
+            place: Place::Unrouted,
+            wait: None,
+            layout: None,
+            is_split: false,
+            shard: ShardId(0),
+            session_index: 0,
+            link_index: 0,
+            xid: None,
+            slot: 0,
+            sent_at: Mono(0),
+            resent: false,
+            promised_bytes: 0,
+            wrong_lane_count: 0,
+            map_epoch: MapEpoch(0),
+            sequence_no: 0,
+        }
+    }
+
     /// Whether it may be dropped although it was sent.
     pub(crate) fn repeats(&self) -> bool {
         self.op.row().retry == Retry::Repeat

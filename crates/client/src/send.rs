@@ -12,13 +12,11 @@ use crate::plan::{FollowUp, NewRequest, Plan, Target};
 use crate::replay::cost_bytes;
 use crate::requests::{Exchange, Place};
 use crate::servers::{INITIAL, Server};
+use crate::spread::is_split_op;
 use crate::wait_cause::WaitCause;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
-use wire::{
-    Header, InodeNo, Map, MapEpoch, Op, Request, Retry, Rule, ShardId, Status, Transno, Writer,
-    request_flag,
-};
+use wire::{Header, InodeNo, Map, Op, Request, Retry, Rule, Status, Transno, Writer, request_flag};
 
 /// So many requests in flight over a connection may only be writes behind, where there are at least
 /// [`CREDITS_MIN`].
@@ -60,32 +58,15 @@ impl Client {
     }
 
     fn make(&mut self, (job_id, part): (usize, u16), request: NewRequest, body: Vec<u8>) {
-        let exchange_id = self.requests.add(Exchange {
-            job_id,
-            part,
-            op: request.op,
-            target: request.target,
-            body,
-            bulk: request.bulk,
-            retained: None,
-            sync: request.sync,
-            flags: request.flags,
-            urgent: request.plan.is_urgent(),
-            place: Place::Unrouted,
-            wait: None,
-            layout: None,
-            shard: ShardId(0),
-            session_index: 0,
-            link_index: 0,
-            xid: None,
-            slot: 0,
-            sent_at: Mono(0),
-            resent: false,
-            promised_bytes: 0,
-            wrong_lane_count: 0,
-            map_epoch: MapEpoch(0),
-            sequence_no: 0,
-        });
+        let NewRequest { op, target, bulk, sync, flags, plan, .. } = request;
+        let new = Exchange::new(job_id, op, target);
+        let urgent = plan.is_urgent();
+        self.add_and_route(Exchange { part, body, bulk, sync, flags, urgent, ..new });
+    }
+
+    /// Adds a request and routes it.
+    pub(crate) fn add_and_route(&mut self, exchange: Exchange) {
+        let exchange_id = self.requests.add(exchange);
         self.route(exchange_id);
         self.count_wait_of(exchange_id);
     }
@@ -97,19 +78,33 @@ impl Client {
             exchange.place = Place::Unrouted;
             return self.requests.wait_for_map(exchange_id);
         }
-        if let Target::Contents(inode, _) = exchange.target {
-            exchange.layout = self.layouts.get(inode);
-            let states_it = exchange.op.row().retry == Retry::Once;
-            if states_it && exchange.layout.is_none() {
+        let is_split_op = is_split_op(exchange.op, exchange.target);
+        if let Target::Contents(inode, _) | Target::DataShard(inode) = exchange.target {
+            let layout = exchange.layout.or_else(|| self.layouts.get(inode));
+            let is_about_bytes = matches!(exchange.target, Target::Contents(..));
+            let states_it = is_about_bytes && exchange.op.row().retry == Retry::Once;
+            let needs_it = states_it || self.layouts.must_be_known(inode);
+            if needs_it && layout.is_none() {
                 exchange.place = Place::LayoutWait;
                 return self.await_layout(inode, exchange_id);
             }
+            if is_about_bytes {
+                exchange.layout = layout;
+            }
+            if let Some(layout) = layout.filter(|layout| layout.is_spread())
+                && is_split_op
+                && !exchange.is_split
+            {
+                self.split(exchange_id, inode, layout);
+            }
         }
+        let Some(exchange) = self.requests.get(exchange_id) else { return };
         let (op, target, layout) = (exchange.op, exchange.target, exchange.layout);
         let Some(destination) = self.servers.destination(op, target, layout) else {
             // The server would reject such a number as a protocol error.
             return self.advance(exchange_id, Err(Status::Stale), false);
         };
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
         exchange.shard = destination.shard;
         exchange.session_index = destination.session_index;
         exchange.link_index = destination.link_index;

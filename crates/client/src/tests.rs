@@ -18,6 +18,8 @@ mod replays;
 mod replays_random;
 mod secrets;
 mod servers;
+mod spread;
+mod spread_model;
 
 use wire::{Attr, Caller, FileKind, Groups, InodeNo, Timestamp, Transno};
 

@@ -74,10 +74,8 @@ pub(crate) fn begin(
         }
         Call::ReadList(args) => Ok(to.read_list(&args)),
         Call::WriteList(write) => to.write_list(&write),
-        Call::Allocate(args) => {
-            Ok(to.contents(Op::Allocate, (args.inode, args.file_offset), &args))
-        }
-        Call::Seek(args) => Ok(to.contents(Op::Seek, (args.inode, args.file_offset), &args)),
+        Call::Allocate(args) => Ok(to.contents(Op::Allocate, (args.inode, 0), &args)),
+        Call::Seek(args) => Ok(to.contents(Op::Seek, (args.inode, 0), &args)),
         Call::Stats(lane) => Ok(NewRequest::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         Call::Counters(lane) => Ok(NewRequest::new(Plan::Direct, Op::Counters, Target::Lane(lane))),
         Call::Traces(lane) => Ok(NewRequest::new(Plan::Direct, Op::Traces, Target::Lane(lane))),
@@ -213,7 +211,7 @@ impl Encoder<'_> {
         if args.open_for_write {
             let (plan, truncate) = Resize::of_open_file(args.inode, args.size_bytes);
             let plan = Plan::Resize(plan);
-            let request = self.contents(Op::Truncate, (args.inode, args.size_bytes), &truncate);
+            let request = self.contents(Op::Truncate, (args.inode, 0), &truncate);
             return Ok(NewRequest { plan, ..request });
         }
         let handle = self.handle(args.inode, OpenFor::Write)?;

@@ -128,6 +128,8 @@ pub(crate) struct PlanReply {
     pub(crate) part: u16,
     /// No other request of the plan is out.
     pub(crate) last: bool,
+    /// The request has stated its file's layout.
+    pub(crate) states_layout: bool,
 }
 
 /// What a plan does next.

@@ -29,7 +29,7 @@ impl Open {
 
     pub(super) fn next(mut self, reply: PlanReply, handles: &mut Handles) -> Next {
         if reply.op == Op::Glimpse {
-            self.size = Size::Found(reply.outcome.and_then(super::Body::contents));
+            self.size = Size::of(reply);
             return self.wait(reply.last);
         }
         if reply.op == Op::Reopen {

@@ -78,7 +78,7 @@ impl FollowUp {
         match self {
             Self::Getattr(getattr) => Target::Inode(getattr.inode),
             Self::Glimpse(glimpse) => Target::Contents(glimpse.inode, 0),
-            Self::Truncate(truncate) => Target::Contents(truncate.inode, truncate.size_bytes),
+            Self::Truncate(truncate) => Target::Contents(truncate.inode, 0),
             Self::Close(close) => Target::Inode(close.inode),
             Self::Reopen(reopen) => Target::Inode(reopen.inode),
             Self::Statfs(statfs) => Target::Inode(statfs.inode),

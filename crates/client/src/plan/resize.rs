@@ -101,7 +101,7 @@ impl Resize {
         };
         match (reply.op, *handle) {
             (Op::Glimpse, _) => {
-                *size = Size::Found(reply.outcome.and_then(super::Body::contents));
+                *size = Size::of(reply);
             }
             (Op::Close, Some(Handle { id, .. })) if reply.from_slot && !*is_second => {
                 // The handle may have been reopened since.

@@ -20,6 +20,16 @@ pub(super) enum Size {
     Unasked,
     Asked,
     Found(Result<Contents, Status>),
+    /// It was not told the layout, and has answered for itself alone.
+    FoundAlone(Result<Contents, Status>),
+}
+
+impl Size {
+    /// The reply to a glimpse.
+    pub(super) fn of(reply: PlanReply) -> Self {
+        let found = reply.outcome.and_then(super::Body::contents);
+        if reply.states_layout { Self::Found(found) } else { Self::FoundAlone(found) }
+    }
 }
 
 /// Waits for attributes, for a size, or for both.
@@ -44,7 +54,7 @@ impl Sized {
 
     pub(super) fn next(mut self, reply: PlanReply) -> Next {
         if reply.op == Op::Glimpse {
-            self.size = Size::Found(reply.outcome.and_then(super::Body::contents));
+            self.size = Size::of(reply);
         } else {
             self.attr = Some(reply.outcome.and_then(super::Body::entry));
         }
@@ -73,11 +83,15 @@ pub(super) fn complete(attr: Result<Attr, Status>, size: Size, sized_for: SizedF
     if !attr.is_size_at_data() {
         return Next::Done(Ok(sized_for.answer(attr)));
     }
+    let is_spread = attr.layout.is_some_and(|layout| layout.is_spread());
     match size {
+        Size::FoundAlone(contents) if !is_spread => {
+            Next::Done(contents.map(|contents| sized_for.answer(attr.with_contents(contents))))
+        }
         Size::Found(contents) => {
             Next::Done(contents.map(|contents| sized_for.answer(attr.with_contents(contents))))
         }
-        Size::Unasked | Size::Asked => {
+        Size::Unasked | Size::Asked | Size::FoundAlone(_) => {
             let glimpse = FollowUp::Glimpse(Glimpse { inode: attr.inode });
             let plan = Sized { attr: Some(Ok(attr)), size: Size::Asked, sized_for };
             Next::Send(Plan::Sized(plan), glimpse)

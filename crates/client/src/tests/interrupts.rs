@@ -136,7 +136,7 @@ fn an_abandoned_write_is_resent_without_bytes() {
     assert_eq!(again.bulk, None);
     let nothing = wire::Write {
         inode: FILE,
-        file_offset: 0,
+        file_offset: 8,
         append: false,
         clears: wire::ClearPrivileges::Nothing,
     };

@@ -38,6 +38,19 @@ pub(super) fn two_servers(epoch: u64, terms: (u32, u32)) -> Map {
     .unwrap()
 }
 
+/// The same, where half of the data shards are the second one's.
+pub(super) fn two_data_servers(epoch: u64, terms: (u32, u32)) -> Map {
+    let map = two_servers(epoch, terms);
+    let run = |first, server, term| ShardRun { first, shard_count: 4, server, term: Term(term) };
+    let runs = [
+        run(ShardId::meta(0), ServerId::FIRST, terms.0),
+        run(ShardId::meta(4), SECOND, terms.1),
+        run(ShardId::data(0), ServerId::FIRST, terms.0),
+        run(ShardId::data(4), SECOND, terms.1),
+    ];
+    Map::new(MapEpoch(epoch), map.shard_counts(), map.servers().into(), runs.into()).unwrap()
+}
+
 const fn getattr(inode: InodeNo) -> Call<'static> {
     Call::Getattr(Getattr { inode })
 }
