@@ -57,7 +57,14 @@ pub(crate) fn decode(
     // The bytes must be of the requested shard, and the inode number possible.
     let Decoded { inode, first_byte, .. } = decoded;
     let shard = config.map.shard(request.op, inode, (layout, first_byte));
-    if shard != Some(request.shard) || inode.count() == 0 {
+    // A list that was abandoned is sent again without pieces, to whichever shard it had gone.
+    let is_empty_list = matches!(&decoded.pending,
+        QueuedOp::WriteList(list) if list.pieces.count() == 0);
+    let is_a_part = |layout: Layout| {
+        is_empty_list && config.map.data_shards(inode, layout).any(|shard| shard == request.shard)
+    };
+    let fits = shard == Some(request.shard) || layout.is_some_and(is_a_part);
+    if !fits || inode.count() == 0 {
         return Err(DecodeError::ProtocolError(ProtocolError::Route));
     }
     if let Some(layout) = layout.filter(Layout::is_spread) {

@@ -4,7 +4,10 @@
 use super::*;
 use crate::LostWrite;
 use interface::ObjectPiece;
-use wire::{ClearPrivileges, FILE_BYTES_MAX, Piece, Pieces, ReadList, WriteList};
+use wire::{
+    ClearPrivileges, FILE_BYTES_MAX, MapEpoch, Piece, Pieces, ReadList, ServerAddress, ServerId,
+    ServerRow, ShardRun, WriteList,
+};
 
 fn pieces(all: &[(u64, u32)]) -> Pieces {
     let piece = |&(file_offset, piece_bytes): &(u64, u32)| Piece { file_offset, piece_bytes };
@@ -375,4 +378,42 @@ fn a_fenced_shard_writes_no_list() {
     assert_eq!(released(&harness.take()), [2], "of the one that waited");
     let late = harness.write_list(&[(0, 1)]);
     assert_eq!(harness.outcomes(), [refused(late, Status::Io)]);
+}
+
+#[test]
+fn an_abandoned_list_goes_to_the_shard_that_it_had_gone_to() {
+    let run = |first, server| ShardRun {
+        first: ShardId::data(first),
+        shard_count: 2,
+        server,
+        term: Term(1),
+    };
+    let server = |id| ServerRow { id, lane_count: 1, address: ServerAddress::Initial };
+    let meta = ShardRun { first: ShardId::meta(0), shard_count: 1, ..run(0, ServerId(1)) };
+    let map = Map::new(
+        MapEpoch(1),
+        SHARDS,
+        [server(ServerId(1)), server(ServerId(2))].into(),
+        [meta, run(0, ServerId(1)), run(2, ServerId(2))].into(),
+    )
+    .unwrap();
+    let layout = Some(Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2 });
+    let config = DataConfig { map: map.clone(), ..Harness::new(&[]).shards.shape };
+    let nothing = WriteList { inode: FILE, pieces: pieces(&[]), clears: ClearPrivileges::Nothing };
+    let body = nothing.to_bytes();
+    for shard in (0..4).map(ShardId::data) {
+        let request = DataRequest {
+            token: Token(1),
+            op: Op::WriteList,
+            shard,
+            layout,
+            body: &body,
+            bulk: None,
+            client: CLIENT,
+            kept: false,
+            behind: false,
+        };
+        let is_a_part = [0, 1].iter().any(|part| map.data_shard(FILE, *part) == shard);
+        assert_eq!(crate::decode::decode(&request, &config).is_ok(), is_a_part, "{shard}");
+    }
 }
