@@ -3,15 +3,18 @@
 //! the file, and no exchange is needed for files without privileges.
 //!
 //! ```text
-//! bit 63  set-id bits      bit 62  capabilities      bit 61  cached      below: HandleId
+//! bit 63  set-id bits      bit 62  capabilities      bit 61  cached      bit 60  spread
+//! below: HandleId
 //! ```
-//! A cached file is read through the kernel's page cache.
+//! A cached file is read through the kernel's page cache. The stripes of a spread file are at several
+//! data shards: a lane that does not know its layout must ask for it before it reads.
 
 use wire::{Attr, ClearPrivileges, HandleId};
 
 const SET_ID: u64 = 1 << 63;
 const CAPABILITY: u64 = 1 << 62;
 const CACHED: u64 = 1 << 61;
+const SPREAD: u64 = 1 << 60;
 
 /// A file handle as the kernel has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,15 +23,16 @@ pub(crate) struct FileHandle(pub(crate) u64);
 impl FileHandle {
     /// The handle of a file that was opened with these attributes.
     pub(crate) fn new(handle: HandleId, attr: &Attr) -> Self {
-        assert!(handle.0 < CACHED, "the upper bits of a handle are its client lane");
+        assert!(handle.0 < SPREAD, "the upper bits of a handle are its client lane");
         let set_id = attr.cleared_by_write(false) == ClearPrivileges::All;
         let capability = attr.cleared_by_write(true) == ClearPrivileges::Capability;
         let bit = |bit: u64, is_set: bool| if is_set { bit } else { 0 };
-        Self(handle.0 | bit(SET_ID, set_id) | bit(CAPABILITY, capability))
+        let spread = attr.layout.is_some_and(|layout| layout.is_spread());
+        Self(handle.0 | bit(SET_ID, set_id) | bit(CAPABILITY, capability) | bit(SPREAD, spread))
     }
 
     pub(crate) const fn id(self) -> HandleId {
-        HandleId(self.0 & !(SET_ID | CAPABILITY | CACHED))
+        HandleId(self.0 & !(SET_ID | CAPABILITY | CACHED | SPREAD))
     }
 
     /// The same handle, of a cached file.
@@ -38,6 +42,10 @@ impl FileHandle {
 
     pub(crate) const fn is_cached(self) -> bool {
         self.0 & CACHED != 0
+    }
+
+    pub(crate) const fn is_spread(self) -> bool {
+        self.0 & SPREAD != 0
     }
 
     /// The privileges that a write through this handle clears.

@@ -29,7 +29,7 @@ use interface::{
     Action, Bulk, Core, Event, KernelAction, KernelEvent, KernelSlot, LogLevel, Mono, MountMessage,
     PeerEvent, Span, Ticket, Turn,
 };
-use wire::{LaneId, Status};
+use wire::{InodeNo, LaneId, Status};
 
 /// The time limit for requests in flight after a stop.
 const END_MS_MAX: u64 = 5_000;
@@ -231,6 +231,9 @@ impl MountLane {
                 }
                 let made = (turn.now.mono, &call);
                 let asked = begin_call(self.cache.as_ref(), &mut self.client, made);
+                if let Some(inode) = spread_file(&pending.request) {
+                    self.client.expect_spread(inode);
+                }
                 // The call's bytes belong to the pending request, so the request is changed after
                 // the call.
                 let busy_count = self.client.busy_count();
@@ -575,6 +578,17 @@ impl Core for MountLane {
         }
         self.check_end(turn);
     }
+}
+
+/// The file of a request, if the open file says that its stripes are at several data shards. What
+/// changes contents needs the layout of any file.
+fn spread_file(request: &[u8]) -> Option<InodeNo> {
+    let (header, mut args) = split(request).ok()?;
+    let opcode = Opcode::from_number(header.opcode)?;
+    let (Opcode::Read | Opcode::Lseek | Opcode::Fsync | Opcode::CopyFileRange) = opcode else {
+        return None;
+    };
+    FileHandle(args.u64().ok()?).is_spread().then_some(header.inode)
 }
 
 /// Whether a request needs the server.

@@ -3,11 +3,12 @@
 use super::harness::{Harness, ReceivedRequest, request, u32s, u64s};
 use super::{FILE, attr};
 use crate::abi::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, Opcode};
+use crate::handle::FileHandle;
 use alloc::vec::Vec;
 use interface::{Event, MountMessage, PeerEvent};
 use wire::{
-    Close, Entry, FileKind, HandleId, InodeNo, LaneId, LeaseKey, Op, Open, Status, Wire,
-    lease_flag, welcome_flag,
+    Attr, Close, Entry, FileKind, HandleId, InodeNo, LaneId, Layout, LeaseKey, Op, Open, Status,
+    Wire, lease_flag, welcome_flag,
 };
 
 const ALL: u8 = lease_flag::ATTRIBUTES | lease_flag::CONTENTS;
@@ -235,4 +236,40 @@ fn of_too_many_the_first_is_closed() {
         assert_eq!(harness.requests.is_empty(), number < 250, "a quarter of 1,000");
     }
     assert_eq!(harness.closes(), [first.unwrap()]);
+}
+
+#[test]
+fn a_file_over_several_data_shards_is_not_cached() {
+    let mut harness = Harness::with_leases();
+    let layout = Some(Layout { stripe_unit_bytes: 1 << 20, stripe_count: 3 });
+    harness.send_open(FILE, READ_ONLY);
+    let received = harness.take();
+    let body = Entry { attr: Attr { layout, ..attr(FILE, FileKind::File) } }.to_bytes();
+    harness.grant_leases(&received, Ok(&body), (2, ALL));
+    let (handle, flags) = harness.opened();
+    assert_ne!(flags & FOPEN_DIRECT_IO, 0, "nothing recalls its pages");
+    harness.close(handle);
+    assert_eq!(harness.closes(), [registered(&received)]);
+}
+
+#[test]
+fn a_lane_that_has_not_opened_such_a_file_learns_its_layout_before_it_reads() {
+    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 3 };
+    for stripe_count in [1, 3] {
+        let mut harness = Harness::new();
+        let layout = Layout { stripe_count, ..layout };
+        let opened = Attr { layout: Some(layout), ..attr(FILE, FileKind::File) };
+        // As another lane has opened it.
+        let handle = FileHandle::new(HandleId(1 << 48 | 7), &opened).0;
+        let args = [u64s(&[handle, 3 << 20]), u32s(&[4096, 0]), u64s(&[0]), u32s(&[0, 0])].concat();
+        harness.kernel_request(Opcode::Read, 2, FILE, &args);
+        if stripe_count > 1 {
+            let getattr = harness.take();
+            assert_eq!(getattr.head.op, Op::Getattr);
+            harness.answer(&getattr, &Entry { attr: opened }.to_bytes());
+        }
+        let read = harness.take();
+        assert_eq!(read.head.op, Op::Read);
+        assert_eq!(read.head.layout, (stripe_count > 1).then_some(layout));
+    }
 }
