@@ -20,6 +20,7 @@ mod find_kind;
 mod generated_docs;
 mod inspect;
 mod job;
+mod layout;
 mod lease_grants;
 mod leases;
 mod line;
@@ -67,6 +68,7 @@ pub(crate) use find_kind::FindKind;
 pub(crate) use generated_docs::{Completions, Man};
 pub(crate) use inspect::{Inspect, InspectWhat};
 pub(crate) use job::{JobArg, job};
+pub(crate) use layout::{Layout, LayoutCheck, LayoutCommand, LayoutGet, LayoutSet};
 pub(crate) use lease_grants::{Granting, LeaseGrants};
 pub(crate) use leases::{Leases, LeasesArg, WriteBehind, WriteBehindArg};
 pub(crate) use line::parse;
@@ -186,6 +188,8 @@ pub(crate) enum Command {
     Sync(Sync),
     /// Show how much space a server's file system has
     Df(Df),
+    /// Spread files over several servers: how new ones are, and where the stripes of a file lie
+    Layout(Layout),
     /// Define what clients may mount: a directory, read-only or not, as which users
     Export(Export),
     /// Change the secret in two steps: both are valid, then the new one alone

@@ -31,6 +31,7 @@ mod generated_docs;
 mod holders;
 mod inspect;
 mod lanes;
+mod layout;
 #[cfg(test)]
 mod limits;
 mod log;
@@ -135,6 +136,7 @@ fn run(command: Command) -> Result<()> {
         Command::Chown(args) => files::chown::run(&args),
         Command::Sync(args) => files::sync::run(&args),
         Command::Df(args) => files::df::run(&args),
+        Command::Layout(args) => layout::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Secret(args) => secret::run(&args),
         Command::Cert(args) => cert::run(&args),
@@ -182,6 +184,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Chown(_) => "chown",
         Command::Sync(_) => "sync",
         Command::Df(_) => "df",
+        Command::Layout(_) => "layout",
         Command::Export(_) => "export",
         Command::Secret(_) => "secret",
         Command::Cert(_) => "cert",

@@ -194,6 +194,20 @@ macro_rules! operations {
             /// the existing target), `NoSpace`, `TooManyLinks`.
             rename(from: path, to: path) -> ();
 
+            /// The value of an extended attribute; a symbolic link at the path's end is followed.
+            ///
+            /// # Errors
+            /// Those of a path; `NoData` without such an attribute, `NotSupported` for a name that no
+            /// inode can have.
+            xattr(path: path, name: text) -> Vec<u8>;
+
+            /// Sets an extended attribute; a symbolic link at the path's end is followed.
+            ///
+            /// # Errors
+            /// Those of a path; `NotPermitted`, `Access`, `ReadOnly`, `Invalid` for a value that the
+            /// server does not understand, `NoSpace`.
+            set_xattr(path: path, name: text, value: bytes) -> ();
+
             /// Makes a symbolic link at `path` that points to `to`, which need not exist.
             ///
             /// # Errors

@@ -101,6 +101,27 @@ impl Session {
         self.call("setattr", path, &call).await?.entry().ok_or_else(|| broken("setattr", path))
     }
 
+    /// The value of an extended attribute.
+    pub(crate) async fn xattr(&self, path: &Path, name: &str) -> Result<Vec<u8>, Error> {
+        let (inode, caller) = (self.stat(path).await?.inode, self.options.identity.caller());
+        let name = Bytes(name.as_bytes());
+        let call = Call::Getxattr(wire::Getxattr { caller, inode, name });
+        Ok(self.call("getxattr", path, &call).await?.small)
+    }
+
+    /// Sets an extended attribute.
+    pub(crate) async fn set_xattr(
+        &self,
+        path: &Path,
+        name: &str,
+        value: &[u8],
+    ) -> Result<(), Error> {
+        let (inode, caller) = (self.stat(path).await?.inode, self.options.identity.caller());
+        let (name, value) = (Bytes(name.as_bytes()), Bytes(value));
+        let call = Call::Setxattr(wire::Setxattr { caller, inode, name, value, flags: 0 });
+        self.call("setxattr", path, &call).await.map(drop)
+    }
+
     /// Makes a further name for a non-directory.
     pub(crate) async fn link(&self, inode: InodeNo, path: &Path) -> Result<Attr, Error> {
         let target = self.target("link", path).await?;
