@@ -131,8 +131,19 @@ fn layout_of(session: &mut Session, place: &Place) -> Result<Option<Layout>> {
             }
         }
     };
-    let layout = Layout::from_text(&text).context("the server's text is no layout")?;
-    Ok(Some(layout))
+    Ok(Some(read(&text).context("the server's text is no layout")?))
+}
+
+/// What the server writes as `unit=1048576,count=4`. Stripes of files at one server may be larger than
+/// those that can be asked for.
+fn read(text: &[u8]) -> Option<Layout> {
+    let words = std::str::from_utf8(text).ok()?.split_once(',')?;
+    let stripe_unit_bytes = words.0.strip_prefix("unit=")?.parse().ok()?;
+    let stripe_count = match words.1.strip_prefix("count=")?.parse().ok()? {
+        0 => Layout::STRIPE_COUNT_MAX,
+        count => count,
+    };
+    Some(Layout { stripe_unit_bytes, stripe_count })
 }
 
 /// A line of `lanefs layout check`: what one server has of a file.
@@ -265,6 +276,16 @@ fn put_json(row: &impl Serialize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_writes_is_a_layout() {
+        for layout in [Layout::DEFAULT, Layout { stripe_unit_bytes: 1 << 16, stripe_count: 3 }] {
+            assert_eq!(read(layout.text().as_bytes()), Some(layout));
+        }
+        let all = Layout { stripe_unit_bytes: 1 << 20, stripe_count: Layout::STRIPE_COUNT_MAX };
+        assert_eq!(read(b"unit=1048576,count=0"), Some(all));
+        assert_eq!([read(b"unit=1"), read(b"count=1,unit=1"), read(b"")], [None; 3]);
+    }
 
     #[test]
     fn the_parts_of_a_file_have_all_its_bytes() {

@@ -17,8 +17,8 @@ use std::process::{Child, Output};
 const SHARD_COUNT: u64 = 64;
 
 /// An etcd, and stores of servers.
-struct Cluster {
-    fixture: Fixture,
+pub(crate) struct Cluster {
+    pub(crate) fixture: Fixture,
     etcd: Option<LocalEtcd>,
     /// Where it listens for clients and for members.
     at: [SocketAddr; 2],
@@ -26,7 +26,7 @@ struct Cluster {
 
 impl Cluster {
     /// `None`, said aloud, where etcd is not installed, or nothing can be mounted.
-    fn new(test: &str) -> Option<Self> {
+    pub(crate) fn new(test: &str) -> Option<Self> {
         let fixture = Fixture::new(test)?;
         let at = [2379, 2380].map(|port| {
             let address: SocketAddr = own_address().parse().unwrap();
@@ -67,7 +67,7 @@ impl Cluster {
     }
 
     /// A store whose server is the first one of a cluster.
-    fn init(&self) {
+    pub(crate) fn init(&self) {
         let mut command =
             self.fixture.lanefs(["cluster", "init", "--etcd", &self.url(), "--store"]);
         let said = must(command.arg(self.store("one")));
@@ -86,7 +86,7 @@ impl Cluster {
         Process::start(command.arg("--store").arg(self.store(store)))
     }
 
-    fn serve(&self, store: &str, listen: &str, more: &[&str]) -> Server {
+    pub(crate) fn serve(&self, store: &str, listen: &str, more: &[&str]) -> Server {
         let mut process = self.serving(store, listen, more);
         let line = process.line_with("listening on ");
         let address = line.trim_start_matches("listening on ").split(',').next().unwrap();
@@ -94,7 +94,7 @@ impl Cluster {
     }
 
     /// A new server, which joins.
-    fn join(&self, store: &str) -> Server {
+    pub(crate) fn join(&self, store: &str) -> Server {
         let (url, token) = (self.url(), self.token(&[]));
         self.serve(store, &own_address(), &["--cluster", &url, "--join", &token])
     }
@@ -111,14 +111,14 @@ impl Cluster {
     }
 
     /// The servers that etcd counts as alive.
-    fn up_servers(&self) -> Vec<u64> {
+    pub(crate) fn up_servers(&self) -> Vec<u64> {
         let said = must(&mut self.fixture.lanefs(["servers", &self.url(), "--json"]));
         let lines = said.lines().map(|line| serde_json::from_str(line).unwrap());
         let up = lines.filter(|line: &serde_json::Value| line["up"] == true);
         up.map(|line| line["id"].as_u64().unwrap()).collect()
     }
 
-    fn mount(&self, server: &Server, name: &str) -> Mount {
+    pub(crate) fn mount(&self, server: &Server, name: &str) -> Mount {
         self.fixture.mount(&server.address, name, &["--export", "up"])
     }
 }

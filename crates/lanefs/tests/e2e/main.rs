@@ -103,5 +103,6 @@ mod usage;
 mod version;
 mod warm;
 mod why;
+mod wide_files;
 mod write_behind;
 mod xattrs;
