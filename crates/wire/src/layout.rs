@@ -186,16 +186,17 @@ impl Layout {
         }
     }
 
-    /// The stripes of a range of a file, in rising order.
+    /// The stripes of a range of a file, in rising order, as far as a file can reach.
     pub fn parts(self, range: core::ops::Range<u64>) -> impl Iterator<Item = StripePart> {
         let mut at = range.start;
+        let range_end = range.end.min(self.file_bytes_max());
         core::iter::from_fn(move || {
-            if at >= range.end {
+            if at >= range_end {
                 return None;
             }
             let stripe_index = self.stripe(at);
             let start = self.start(stripe_index);
-            let until = range.end.min(start.saturating_add(self.stripe_unit_bytes));
+            let until = range_end.min(start.saturating_add(self.stripe_unit_bytes));
             let part =
                 StripePart { stripe_index, object_offset: at - start, part_bytes: until - at };
             at = until;
@@ -235,6 +236,9 @@ mod tests {
         };
         assert_eq!(parts, [part(0, 65_530, 6), part(1, 0, 65_536), part(2, 0, 65_536)]);
         assert_eq!(SMALL.parts(7..7).next(), None);
+        let last = part(u32::MAX, 65_530, 6);
+        assert_eq!(SMALL.parts((1 << 48) - 6..u64::MAX).collect::<Vec<_>>(), [last]);
+        assert_eq!(SMALL.parts(1 << 50..u64::MAX).next(), None);
     }
 
     #[test]
