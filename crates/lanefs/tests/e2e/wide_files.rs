@@ -6,7 +6,6 @@ use crate::fixture::{Mount, Server, failure, kill, must, own_address, program, r
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
