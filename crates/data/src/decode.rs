@@ -57,7 +57,7 @@ pub(crate) fn decode(
     // The bytes must be of the requested shard, and the inode number possible.
     let Decoded { inode, first_byte, .. } = decoded;
     let shard = config.map.shard(request.op, inode, (layout, first_byte));
-    // A list that was abandoned is sent again without pieces, to whichever shard it had gone.
+    // A list that was abandoned is sent again without pieces, to the same shard.
     let is_empty_list = matches!(&decoded.pending,
         QueuedOp::WriteList(list) if list.pieces.count() == 0);
     let is_a_part = |layout: Layout| {

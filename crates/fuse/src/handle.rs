@@ -9,7 +9,9 @@
 //! A cached file is read through the kernel's page cache. The stripes of a spread file are at several
 //! data shards: a lane that does not know its layout must ask for it before it reads.
 
-use wire::{Attr, ClearPrivileges, HandleId};
+use crate::abi::Opcode;
+use crate::args::split;
+use wire::{Attr, ClearPrivileges, HandleId, InodeNo};
 
 const SET_ID: u64 = 1 << 63;
 const CAPABILITY: u64 = 1 << 62;
@@ -58,4 +60,15 @@ impl FileHandle {
             ClearPrivileges::Nothing
         }
     }
+}
+
+/// The file of a request, if the open file says that its stripes are at several data shards. What
+/// changes contents needs the layout of any file.
+pub(crate) fn spread_file(request: &[u8]) -> Option<InodeNo> {
+    let (header, mut args) = split(request).ok()?;
+    let opcode = Opcode::from_number(header.opcode)?;
+    let (Opcode::Read | Opcode::Lseek | Opcode::Fsync | Opcode::CopyFileRange) = opcode else {
+        return None;
+    };
+    FileHandle(args.u64().ok()?).is_spread().then_some(header.inode)
 }

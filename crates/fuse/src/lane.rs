@@ -10,7 +10,7 @@ use crate::begin::Decoded;
 use crate::cache::begin_call;
 use crate::call_ids::{call_id, pending_id};
 use crate::counts::{Counts, Ended, span_bytes};
-use crate::handle::FileHandle;
+use crate::handle::{FileHandle, spread_file};
 use crate::init::{Negotiated, negotiate, put_init};
 use crate::interrupts::Interrupts;
 use crate::leases::Leases;
@@ -29,7 +29,7 @@ use interface::{
     Action, Bulk, Core, Event, KernelAction, KernelEvent, KernelSlot, LogLevel, Mono, MountMessage,
     PeerEvent, Span, Ticket, Turn,
 };
-use wire::{InodeNo, LaneId, Status};
+use wire::{LaneId, Status};
 
 /// The time limit for requests in flight after a stop.
 const END_MS_MAX: u64 = 5_000;
@@ -578,17 +578,6 @@ impl Core for MountLane {
         }
         self.check_end(turn);
     }
-}
-
-/// The file of a request, if the open file says that its stripes are at several data shards. What
-/// changes contents needs the layout of any file.
-fn spread_file(request: &[u8]) -> Option<InodeNo> {
-    let (header, mut args) = split(request).ok()?;
-    let opcode = Opcode::from_number(header.opcode)?;
-    let (Opcode::Read | Opcode::Lseek | Opcode::Fsync | Opcode::CopyFileRange) = opcode else {
-        return None;
-    };
-    FileHandle(args.u64().ok()?).is_spread().then_some(header.inode)
 }
 
 /// Whether a request needs the server.

@@ -36,6 +36,7 @@ mod slow;
 mod spin;
 mod stats;
 mod top;
+mod transport;
 pub(crate) mod units;
 mod versus;
 mod warm;
@@ -84,6 +85,7 @@ pub(crate) use slow::SlowArg;
 pub(crate) use spin::{SPIN_MAX, Spin, spin_us};
 pub(crate) use stats::Stats;
 pub(crate) use top::Top;
+pub(crate) use transport::Transport;
 pub(crate) use versus::BenchVersus;
 pub(crate) use warm::Warm;
 pub(crate) use why::Why;
@@ -224,28 +226,6 @@ pub(crate) enum Command {
     /// Mount the null file system that `bench fuse-null` measures.
     #[command(name = ::bench::NULL_COMMAND, hide = true)]
     BenchNull(BenchNull),
-}
-
-/// How the kernel's requests reach the mount.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Transport {
-    /// io_uring queues where the kernel allows them, else /dev/fuse
-    Auto,
-    /// Per-core io_uring queues (kernel 6.14 or later, module parameter enable_uring=Y)
-    Uring,
-    /// /dev/fuse, one channel per lane
-    Classic,
-}
-
-impl Transport {
-    /// As it is written on a command line.
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Uring => "uring",
-            Self::Classic => "classic",
-        }
-    }
 }
 
 /// What programs may do through a mount.
