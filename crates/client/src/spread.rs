@@ -295,6 +295,7 @@ impl Exchange {
 
 impl Spread {
     /// `None`: a request that is not split.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other op is split")]
     fn of(exchange: &Exchange, inode: InodeNo, layout: Layout) -> Option<Self> {
         let bulk_bytes = exchange.bulk.map_or(0, |bulk| bulk.bulk_bytes);
         let one = |file_offset, piece_bytes| Vec::from([Piece { file_offset, piece_bytes }]);
@@ -371,6 +372,7 @@ impl Spread {
     }
 
     /// Encodes a part's request. One of them counts as an access.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other op is split")]
     fn encode(&self, (no, cuts): (u16, &[Cut]), clears: ClearPrivileges, to: &mut Writer<'_>) {
         let inode = self.inode;
         let accesses = self.accesses && no == 0 && !self.is_glimpsed;
@@ -477,6 +479,7 @@ impl Spread {
         self.wanted.iter().map(place).collect()
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other op is split")]
     const fn answer(&self, bulk: Option<Bulk>) -> Body {
         match self.op {
             Op::ReadList => Body::List(bulk, ListRead { size_bytes: self.end }),
@@ -495,6 +498,7 @@ impl Spread {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "no other op is split")]
 fn clears_of(exchange: &Exchange) -> ClearPrivileges {
     let write = || Write::decode_all(&exchange.body).map(|write| write.clears);
     let list = || WriteList::decode_all(&exchange.body).map(|write| write.clears);

@@ -1,5 +1,7 @@
 //! Random reads and writes of a file at two servers, compared with an array of bytes.
 
+#![allow(clippy::cast_possible_truncation)]
+
 use super::FILE;
 use super::harness::{Harness, ReceivedRequest};
 use super::spread::{LAYOUT, UNIT, harness, offset};

@@ -1,6 +1,8 @@
 //! Files whose stripes are at several servers: bytes, sizes and layouts as several mounts see them, and
 //! servers that die.
 
+#![allow(clippy::cast_possible_truncation)]
+
 use crate::cluster::Cluster;
 use crate::fixture::{Mount, Server, failure, kill, must, own_address, program, run, until};
 use rustix::fs::XattrFlags;
