@@ -203,8 +203,10 @@ pub enum Call<'a> {
     Listxattr(wire::Listxattr<'a>),
     /// [`Answer::Done`].
     Removexattr(wire::Removexattr<'a>),
-    /// [`Answer::Space`], with the inodes of all lanes.
+    /// [`Answer::Space`]: the sum over all servers, with the inodes of all lanes.
     Statfs,
+    /// The same of the server that the client was started with.
+    ServerStatfs,
     /// [`Answer::Bytes`].
     Read(wire::Read),
     /// The same for a page cache: [`crate::Granted::contents`] says whether it may keep the bytes.
@@ -302,6 +304,7 @@ impl Call<'_> {
             Self::Sync(args) => (Some(&mut args.inode), None),
             Self::Close(_)
             | Self::Statfs
+            | Self::ServerStatfs
             | Self::SyncAll
             | Self::SyncShards
             | Self::Goodbye

@@ -485,6 +485,12 @@ impl Servers {
         (firsts.into_iter().map(|(_, shard)| shard).chain(others).collect(), server_count)
     }
 
+    /// Whether the server that the client was started with has this shard.
+    pub(crate) fn is_at_initial(&self, shard: ShardId) -> bool {
+        let link = self.link_of_shard(shard).and_then(|link_index| self.links.get(link_index));
+        link.is_some_and(|link| link.server_index() == INITIAL)
+    }
+
     /// A change of contents leaves over a link: the server may record the session at each data shard
     /// of its lane.
     pub(crate) fn use_data_shards(&mut self, link_index: usize) {

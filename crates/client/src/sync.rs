@@ -23,6 +23,8 @@ impl Client {
             self.start_goodbye(id);
         } else if let Call::Statfs = call {
             self.start_statfs(id);
+        } else if let Call::ServerStatfs = call {
+            self.start_server_statfs(id);
         } else {
             return false;
         }
@@ -73,6 +75,19 @@ impl Client {
             (Statfs::of_all(server_count), shards.into_iter().map(statfs).collect())
         };
         self.begin_all(id, Plan::Statfs(plan), all);
+    }
+
+    /// Other servers may be away.
+    fn start_server_statfs(&mut self, id: CallId) {
+        let (shards, _) = self.servers.meta_lanes();
+        let own: Vec<_> =
+            shards.into_iter().filter(|shard| self.servers.is_at_initial(*shard)).collect();
+        if own.is_empty() {
+            // There is no map yet.
+            return self.jobs.answer(id, Err(Status::Busy));
+        }
+        let all = own.into_iter().map(statfs).collect();
+        self.begin_all(id, Plan::Statfs(Statfs::of_all(1)), all);
     }
 
     /// The first lane has answered a statfs, and the map is known.

@@ -258,11 +258,17 @@ macro_rules! operations {
             /// None of its own.
             ping() -> ();
 
-            /// Space and inodes.
+            /// Space and inodes: the sum over all servers.
             ///
             /// # Errors
             /// None of its own.
             statfs() -> Space;
+
+            /// Space and inodes of the server that was connected to, without the others of its cluster.
+            ///
+            /// # Errors
+            /// None of its own.
+            server_statfs() -> Space;
 
             /// Counters, one entry per server lane.
             ///

@@ -114,6 +114,7 @@ impl Cache {
             | Call::Getxattr(_)
             | Call::Listxattr(_)
             | Call::Statfs
+            | Call::ServerStatfs
             | Call::Read(_)
             | Call::ReadPages(_)
             | Call::ReadList(_)

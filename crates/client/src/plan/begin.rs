@@ -80,9 +80,12 @@ pub(crate) fn begin(
         Call::Counters(lane) => Ok(NewRequest::new(Plan::Direct, Op::Counters, Target::Lane(lane))),
         Call::Traces(lane) => Ok(NewRequest::new(Plan::Direct, Op::Traces, Target::Lane(lane))),
         // These are several requests; see `sync`.
-        Call::Statfs | Call::Sync(_) | Call::SyncAll | Call::SyncShards | Call::Goodbye => {
-            Err(Status::Invalid)
-        }
+        Call::Statfs
+        | Call::ServerStatfs
+        | Call::Sync(_)
+        | Call::SyncAll
+        | Call::SyncShards
+        | Call::Goodbye => Err(Status::Invalid),
         // The keeper sends these; see `locks`.
         Call::SetLock(_) | Call::Flush { .. } => Err(Status::Invalid),
         Call::GetLock(args) => Ok(to.direct(Op::GetLock, args.inode, &args)),

@@ -347,6 +347,17 @@ fn a_statfs_adds_up_the_servers_space() {
     }
     let Ok(Answer::Space(space)) = harness.outcome() else { panic!("no space") };
     assert_eq!((space.total_bytes, space.inode_count, space.inode_free_count), (6_000, 12, 100));
+    // Of one alone: the other need not answer.
+    harness.call(3, Call::ServerStatfs);
+    assert_eq!(harness.requests.len(), 2, "two lanes of one server");
+    while !harness.requests.is_empty() {
+        let request = harness.take();
+        assert_ne!(harness.server_of(request.conn), SECOND);
+        let space = wire::Space { total_bytes: 1_000, inode_count: 3, ..space };
+        harness.answer(&request, &space.to_bytes());
+    }
+    let Ok(Answer::Space(space)) = harness.outcome() else { panic!("no space") };
+    assert_eq!((space.total_bytes, space.inode_count), (1_000, 6));
 }
 
 #[test]

@@ -21,8 +21,17 @@ impl Session {
 
     /// Space and inodes.
     pub(crate) async fn statfs(&self) -> Result<Space, Error> {
+        self.space(&Call::Statfs).await
+    }
+
+    /// Those of the connected server.
+    pub(crate) async fn server_statfs(&self) -> Result<Space, Error> {
+        self.space(&Call::ServerStatfs).await
+    }
+
+    async fn space(&self, call: &Call<'_>) -> Result<Space, Error> {
         let root = Path::new("/");
-        let reply = self.call("statfs", root, &Call::Statfs).await?;
+        let reply = self.call("statfs", root, call).await?;
         let Answer::Space(space) = reply.answer else { return Err(broken("statfs", root)) };
         Ok(space)
     }
