@@ -339,11 +339,37 @@ impl Cluster {
             let line = format!("server {id} is the only one that takes new directories and files");
             return Err(RegistryError::State(line));
         }
-        let fs = self.with_generation(&takes)?;
         let server = Server { state: ServerState::Draining, ..server.clone() };
+        self.with_state(id, (&server, *version), &takes)
+    }
+
+    /// The writes after which a drained server gets what is new again.
+    ///
+    /// # Errors
+    /// [`RegistryError::State`] if there is no such server, if it is not draining, or if the limit of
+    /// generations is reached.
+    pub fn undrain(&self, id: ServerId) -> Result<Vec<Write>, RegistryError> {
+        let (server, version) = self.servers.get(&id.0).ok_or_else(|| no_server(id))?;
+        if server.state == ServerState::Active {
+            return Err(RegistryError::State(format!("server {id} is not draining")));
+        }
+        let takes = self
+            .servers()
+            .filter(|(other, server, _)| *other == id || server.state == ServerState::Active);
+        let takes: Vec<Shards> = takes.map(|(_, _, shards)| *shards).collect();
+        let server = Server { state: ServerState::Active, ..server.clone() };
+        self.with_state(id, (&server, *version), &takes)
+    }
+
+    fn with_state(
+        &self,
+        id: ServerId,
+        (server, version): (&Server, i64),
+        takes: &[Shards],
+    ) -> Result<Vec<Write>, RegistryError> {
         Ok(vec![
-            self.write("fs", self.fs.1, &fs),
-            self.write(&format!("servers/{id}"), *version, &server),
+            self.write("fs", self.fs.1, &self.with_generation(takes)?),
+            self.write(&format!("servers/{id}"), version, server),
         ])
     }
 

@@ -5,6 +5,7 @@ use registry::{
     Access, Alive, Brought, Cluster, Etcd, Founding, LeaseId, LocalEtcd, RegistryError, Server,
     ServerState, Step, change, follow, prefix,
 };
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -177,6 +178,16 @@ fn a_drained_server_keeps_what_it_has_and_gets_nothing_new() {
     let later = cluster(&etcd).map().unwrap();
     let metas = |number| later.place(later.directory_shard(number)).server;
     assert!((0..16).all(|number| metas(number) != ServerId(1)));
+    let undrain = |id| change(&etcd, FS, |cluster| Ok(((), cluster.undrain(ServerId(id))?)));
+    assert!(sentence(undrain(2)).contains("not draining"));
+    assert!(sentence(undrain(9)).contains("no server 9"));
+    undrain(1).unwrap();
+    let undone = cluster(&etcd).map().unwrap();
+    assert!(undone.extends(&later) && undone.is_newer_than(&later));
+    let servers: BTreeSet<u16> =
+        (0..64).map(|number| undone.place(undone.directory_shard(number)).server.0).collect();
+    assert_eq!(servers, BTreeSet::from([1, 2, 3]));
+    assert_eq!(cluster(&etcd).map(), Some(undone));
 }
 
 #[test]
