@@ -50,8 +50,8 @@ pub(crate) use cert::{Cert, CertCa, CertClient, CertCommand, CertServer, Validit
 pub(crate) use certificates::{CertArg, texts as certificate_texts};
 pub(crate) use check::{Backup, Check, Dump, Restore};
 pub(crate) use cluster::{
-    Cluster, ClusterArg, ClusterCommand, ClusterInit, ClusterStatus, ClusterToken, RegistryArg,
-    SERVER_COUNT_MAX, Servers, ServersArg, WEIGHT,
+    Cluster, ClusterArg, ClusterCommand, ClusterInit, ClusterStatus, ClusterToken, Drain,
+    RegistryArg, SERVER_COUNT_MAX, Servers, ServersArg, WEIGHT,
 };
 pub(crate) use doctor::Doctor;
 pub(crate) use driver::{Driver, DriverArg, MountDriverArg};
@@ -202,6 +202,8 @@ pub(crate) enum Command {
     Cluster(Cluster),
     /// List the servers of a cluster
     Servers(Servers),
+    /// Give no new directories and files to a server of a cluster
+    Drain(Drain),
     /// Check a store, and repair it
     Check(Check),
     /// Copy a store while a server has it open

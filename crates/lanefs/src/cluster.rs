@@ -11,7 +11,7 @@ mod show;
 mod token;
 
 pub(crate) use ask::access;
-pub(crate) use show::servers;
+pub(crate) use show::{drain, servers};
 
 use crate::args::{self, ClusterCommand};
 use crate::{out, secret};

@@ -41,6 +41,27 @@ use library::{Attr, ConnectOptions, DirEntry, DriverChoice, FileKind, Identity, 
 use std::collections::HashMap;
 use std::ffi::OsString;
 
+/// Connects to a server.
+fn connect(access: &args::Access, address: &str) -> Result<Volume> {
+    let secret_file = access.secret.secret_file.as_deref();
+    let shown = (access.seal, &access.certificates);
+    let Login { secrets, secret_file, certificates, sealing } =
+        Login::read(address, secret_file, shown)?;
+    let options = ConnectOptions {
+        address: resolve(address)?,
+        secret: secrets.current,
+        secret_file,
+        certificates,
+        export: access.export.clone(),
+        purpose: library::Purpose::Use,
+        identity: Identity::of_process(),
+        connect_timeout: access.connect_timeout,
+        driver: DriverChoice::Auto,
+        sealing,
+    };
+    Ok(Volume::connect(&options)?)
+}
+
 /// The connections of one command, and whether anything failed.
 pub(crate) struct Session {
     command: &'static str,
@@ -74,35 +95,19 @@ impl Session {
     pub(crate) fn volume(&mut self, url: &Url) -> Result<&mut Volume> {
         // Looked up twice, because a borrow that is returned early lasts for the whole function.
         if !self.volumes.contains_key(&url.address) {
-            let volume = self.connect(url)?;
+            let volume = connect(&self.access_to(&url.address), &url.address)?;
             self.volumes.insert(url.address.clone(), volume);
         }
         let volume = self.volumes.get_mut(&url.address);
         Ok(volume.ok_or_else(|| Exit::new(Code::Unreachable, "no connection"))?)
     }
 
-    fn connect(&self, url: &Url) -> Result<Volume> {
-        let access = match &self.access_to {
-            Some((address, access)) if *address == url.address => access,
-            Some(_) | None => &self.access,
-        };
-        let secret_file = access.secret.secret_file.as_deref();
-        let shown = (access.seal, &access.certificates);
-        let Login { secrets, secret_file, certificates, sealing } =
-            Login::read(&url.address, secret_file, shown)?;
-        let options = ConnectOptions {
-            address: resolve(&url.address)?,
-            secret: secrets.current,
-            secret_file,
-            certificates,
-            export: access.export.clone(),
-            purpose: library::Purpose::Use,
-            identity: Identity::of_process(),
-            connect_timeout: access.connect_timeout,
-            driver: DriverChoice::Auto,
-            sealing,
-        };
-        Ok(Volume::connect(&options)?)
+    /// How a server is used.
+    fn access_to(&self, address: &str) -> args::Access {
+        match &self.access_to {
+            Some((to, access)) if to == address => access.clone(),
+            Some(_) | None => self.access.clone(),
+        }
     }
 
     /// Reports an error of one path and continues, unless the server is unreachable.

@@ -52,6 +52,7 @@ mod running;
 mod secret;
 mod serve;
 mod signals;
+mod space;
 mod stats;
 mod status;
 mod table;
@@ -142,6 +143,7 @@ fn run(command: Command) -> Result<()> {
         Command::Cert(args) => cert::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Servers(args) => cluster::servers(&args),
+        Command::Drain(args) => cluster::drain(&args),
         Command::Check(args) => check::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Restore(args) => dump::restore(&args),
@@ -190,6 +192,7 @@ const fn name_of(command: &Command) -> &'static str {
         Command::Cert(_) => "cert",
         Command::Cluster(_) => "cluster",
         Command::Servers(_) => "servers",
+        Command::Drain(_) => "drain",
         Command::Check(_) => "check",
         Command::Dump(_) => "dump",
         Command::Restore(_) => "restore",

@@ -1,7 +1,7 @@
 //! The arguments of `lanefs cluster`, and those of a server in a cluster.
 
 use super::units::{UNITS, time_in};
-use super::{EXIT_CODES, EtcdArg, SecretFile};
+use super::{AdminLogin, EXIT_CODES, EtcdArg, SecretFile};
 use crate::address;
 use clap::{Args, Subcommand};
 use std::ops::RangeInclusive;
@@ -112,6 +112,28 @@ pub(crate) struct Servers {
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) login: AdminLogin,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = format!("Examples:
+  lanefs drain 2 --new-only
+  lanefs drain 2 --undo http://127.0.0.1:2379
+
+{EXIT_CODES}"))]
+pub(crate) struct Drain {
+    /// The number of the server, as `lanefs servers` shows it
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: u16,
+    /// Let it keep what it has. To move that to other servers is not built
+    #[arg(long, required_unless_present = "undo")]
+    pub(crate) new_only: bool,
+    /// Give it new directories and files again
+    #[arg(long, conflicts_with = "new_only")]
+    pub(crate) undo: bool,
+    #[command(flatten)]
+    pub(crate) registry: RegistryArg,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,13 +1,15 @@
-//! `lanefs servers` and `lanefs cluster status`: what the registry says.
+//! `lanefs servers` and `lanefs cluster status`: what the registry says; and `lanefs drain`, which
+//! changes that.
 
 use super::ask::{NEVER_STARTED, access, etcd, failed, not_of_cluster, read};
 use crate::args::EtcdArg;
 use crate::exit::Exit;
+use crate::files::human;
 use crate::running::{self, Kind};
 use crate::table::{self, Column};
-use crate::{args, out};
+use crate::{args, export, log, out, secret, space};
 use anyhow::{Result, bail};
-use registry::{Access, Cluster, Server, ServerState, Shards};
+use registry::{Access, Cluster, Etcd, Server, ServerState, Shards};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ use wire::{FsUuid, ServerId};
 struct Found {
     fs: FsUuid,
     url: String,
+    etcd: Etcd,
     cluster: Cluster,
 }
 
@@ -32,6 +35,9 @@ struct ServerLine {
     /// New directories and files are made there.
     takes_new: bool,
     weight: u32,
+    /// Of the medium under its store; `None` if it is away, or does not answer.
+    used_bytes: Option<u64>,
+    free_bytes: Option<u64>,
     uuid: String,
 }
 
@@ -40,6 +46,7 @@ struct ServerLine {
 struct ShardsLine {
     server: u16,
     up: bool,
+    takes_new: bool,
     term: u32,
     metadata: [u16; 2],
     data: [u16; 2],
@@ -59,25 +66,24 @@ struct Summary {
 /// `lanefs servers`.
 pub(crate) fn servers(args: &args::Servers) -> Result<()> {
     let found = find(&args.registry)?;
-    let lines: Vec<ServerLine> = found.servers().map(server_line).collect();
+    let mut lines: Vec<ServerLine> = found.servers().map(server_line).collect();
+    ask_for_space(&mut lines, &args.login);
     if args.json {
         return print_json(&lines);
     }
-    let head = ["ID", "ADDRESS", "LANES", "STATE", "WEIGHT", "STORE"];
+    let head = ["ID", "ADDRESS", "LANES", "STATE", "WEIGHT", "USED", "FREE", "STORE"];
     let mut shown = vec![head.map(str::to_owned).to_vec()];
     shown.extend(lines.into_iter().map(|line| {
-        let state = match (line.up, line.takes_new) {
-            (true, true) => "up",
-            (true, false) => "up, draining",
-            (false, true) => "away",
-            (false, false) => "away, draining",
-        };
+        let state = state_text(line.up, line.takes_new);
         let address = line.address.unwrap_or_else(|| "never started".to_owned());
         let (lanes, weight) = (line.lanes.to_string(), line.weight.to_string());
-        vec![line.id.to_string(), address, lanes, state.to_owned(), weight, line.uuid]
+        let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), human);
+        let (used, free) = (size(line.used_bytes), size(line.free_bytes));
+        let (id, state) = (line.id.to_string(), state.to_owned());
+        vec![id, address, lanes, state, weight, used, free, line.uuid]
     }));
     let mut text = String::new();
-    let is_number = |column| matches!(column, 0 | 2 | 4);
+    let is_number = |column| matches!(column, 0 | 2 | 4..=6);
     table::put(
         &mut text,
         &shown,
@@ -86,6 +92,37 @@ pub(crate) fn servers(args: &args::Servers) -> Result<()> {
         },
     );
     out::print_bytes(text.as_bytes())
+}
+
+/// Asks those that run. Without the store's secret nothing is asked.
+fn ask_for_space(lines: &mut [ServerLine], login: &args::AdminLogin) {
+    if login.certificates.cert.is_none()
+        && let Err(error) = secret::path(login.secret.secret_file.as_deref())
+            .and_then(|path| secret::read_all(&path))
+    {
+        return log::report(&format!("used and free bytes are not known: {error}"));
+    }
+    let mut up: Vec<(&mut ServerLine, String)> = lines
+        .iter_mut()
+        .filter(|line| line.up)
+        .filter_map(|line| line.address.clone().map(|address| (line, address)))
+        .collect();
+    let addresses: Vec<String> = up.iter().map(|(_, address)| address.clone()).collect();
+    let spaces = space::of_each(&addresses, |address| {
+        let server = args::Server { server: address.to_owned(), login: login.clone() };
+        Ok(export::connect(&server)?.0)
+    });
+    for ((line, _), space) in up.iter_mut().zip(spaces) {
+        match space {
+            Ok(space) => {
+                line.used_bytes = Some(space.total_bytes.saturating_sub(space.free_bytes));
+                line.free_bytes = Some(space.available_bytes);
+            }
+            Err(error) => {
+                log::report(&format!("server {} does not say its space: {error:#}", line.id))
+            }
+        }
+    }
 }
 
 /// `lanefs cluster status`.
@@ -119,7 +156,7 @@ pub(super) fn status(args: &args::ClusterStatus) -> Result<()> {
     let mut shown = vec![head.map(str::to_owned).to_vec()];
     let range = |[first, last]: [u16; 2]| format!("{first}-{last}");
     shown.extend(lines.iter().map(|line| {
-        let state = if line.up { "up" } else { "away" };
+        let state = state_text(line.up, line.takes_new);
         let (metadata, data) = (range(line.metadata), range(line.data));
         vec![line.server.to_string(), state.to_owned(), line.term.to_string(), metadata, data]
     }));
@@ -130,6 +167,32 @@ pub(super) fn status(args: &args::ClusterStatus) -> Result<()> {
         writeln!(text, "server {} is away: what lies on it waits until it is back", line.server)?;
     }
     out::print_bytes(text.as_bytes())
+}
+
+/// `lanefs drain`.
+pub(crate) fn drain(args: &args::Drain) -> Result<()> {
+    let found = find(&args.registry)?;
+    let id = ServerId(args.server);
+    let changed = registry::change(&found.etcd, found.fs.0, |cluster| {
+        let writes = if args.undo { cluster.undrain(id)? } else { cluster.drain(id)? };
+        Ok(((), writes))
+    });
+    changed.map_err(failed)?;
+    out::print_line(&if args.undo {
+        format!("server {id} takes new directories and files again")
+    } else {
+        format!("server {id} takes no new directories and files; it keeps what it has")
+    });
+    Ok(())
+}
+
+const fn state_text(up: bool, takes_new: bool) -> &'static str {
+    match (up, takes_new) {
+        (true, true) => "up",
+        (true, false) => "up, draining",
+        (false, true) => "away",
+        (false, false) => "away, draining",
+    }
 }
 
 type OfServer<'a> = (ServerId, &'a Server, &'a Shards, bool);
@@ -151,14 +214,18 @@ fn server_line((id, server, _, up): OfServer<'_>) -> ServerLine {
         up,
         takes_new: *state == ServerState::Active,
         weight: *weight,
+        used_bytes: None,
+        free_bytes: None,
         uuid: uuid.clone(),
     }
 }
 
-fn shards_line((id, _, shards, up): OfServer<'_>) -> ShardsLine {
+fn shards_line((id, server, shards, up): OfServer<'_>) -> ShardsLine {
     let range = |(first, count): (u16, u16)| [first, first.saturating_add(count) - 1];
     let Shards { metas, datas, term } = *shards;
-    ShardsLine { server: id.0, up, term, metadata: range(metas), data: range(datas) }
+    let takes_new = server.state == ServerState::Active;
+    let (metadata, data) = (range(metas), range(datas));
+    ShardsLine { server: id.0, up, takes_new, term, metadata, data }
 }
 
 fn print_json<T: Serialize>(lines: &[T]) -> Result<()> {
@@ -185,7 +252,7 @@ fn of_store(path: &Path, options: &EtcdArg) -> Result<Found> {
     }
     let etcd = etcd(&access(path, None, options)?)?;
     let (fs, cluster) = (superblock.fs, read(&etcd, superblock.fs)?);
-    Ok(Found { fs, url: etcd.access().to_string(), cluster })
+    Ok(Found { fs, url: etcd.access().to_string(), etcd, cluster })
 }
 
 /// The only one of an etcd.
@@ -196,7 +263,8 @@ fn of_etcd(access: &Access) -> Result<Found> {
         [] => bail!("the etcd at {url} knows no cluster"),
         [fs] => {
             let fs = FsUuid(fs);
-            Ok(Found { fs, url, cluster: read(&etcd, fs)? })
+            let cluster = read(&etcd, fs)?;
+            Ok(Found { fs, url, etcd, cluster })
         }
         [..] => {
             bail!("the etcd at {url} knows {} clusters: name the store of a server", all.len())

@@ -1,25 +1,48 @@
-//! `lanefs df [-h]`.
+//! `lanefs df [-h]`: a line for the only server, or one for each server of a cluster and their sum.
 
 use super::json::{self, SpaceRow};
 use super::show::human;
-use super::{Session, urls};
-use crate::{args, out};
+use super::{Session, connect, urls};
+use crate::address::Url;
+use crate::{args, out, space};
 use anyhow::Result;
 use library::Space;
+use wire::{Map, ServerAddress, ServerId};
+
+/// What is shown of a server, or of all.
+struct Row {
+    name: String,
+    server: Option<ServerId>,
+    space: Space,
+}
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Df) -> Result<()> {
     let mut session = Session::new("df", &args.access);
     let mut rows = Vec::new();
     for url in urls(&args.paths)? {
-        let space = session.volume(&url)?.statfs();
-        if let Some(space) = session.report(&url.text(), space.map_err(Into::into))? {
-            rows.push((format!("lanefs://{}", url.address), space));
+        let volume = session.volume(&url)?;
+        let name = format!("lanefs://{}", url.address);
+        match volume.map().as_ref().map(Map::servers) {
+            Some(servers @ [_, _, ..]) => {
+                let places = servers.iter().filter_map(|server| match server.address {
+                    ServerAddress::At(at) => Some((server.id, at.to_string())),
+                    ServerAddress::Initial => None,
+                });
+                let places: Vec<_> = places.collect();
+                rows.extend(each(&mut session, &url, &places));
+            }
+            Some([]) | Some([_]) | None => {
+                let space = volume.statfs();
+                if let Some(space) = session.report(&url.text(), space.map_err(Into::into))? {
+                    rows.push(Row { name, server: None, space });
+                }
+            }
         }
     }
     if args.json.json {
-        for (name, space) in &rows {
-            json::put(&SpaceRow::new(name, space))?;
+        for Row { name, server, space } in &rows {
+            json::put(&SpaceRow::new(name, *server, space))?;
         }
     } else if !rows.is_empty() {
         out::print_bytes(table(&rows, args.human).as_bytes())?;
@@ -27,7 +50,34 @@ pub(crate) fn run(args: &args::Df) -> Result<()> {
     session.end()
 }
 
-fn table(rows: &[(String, Space)], human_sizes: bool) -> String {
+/// The servers of a cluster that answer, and their sum.
+fn each(session: &mut Session, url: &Url, places: &[(ServerId, String)]) -> Vec<Row> {
+    let access = session.access_to(&url.address);
+    let addresses: Vec<&str> = places.iter().map(|(_, address)| address.as_str()).collect();
+    let spaces = space::of_each(&addresses, |address| connect(&access, address));
+    let mut rows = Vec::new();
+    let mut sum: Option<Space> = None;
+    for ((server, address), space) in places.iter().zip(spaces) {
+        match space {
+            Ok(space) => {
+                sum = Some(sum.map_or(space, |sum| space::sum(sum, space)));
+                rows.push(Row {
+                    name: format!("lanefs://{address}"),
+                    server: Some(*server),
+                    space,
+                });
+            }
+            Err(error) => {
+                session.report_error(&format!("server {server} is not in the sum: {error:#}"));
+            }
+        }
+    }
+    let sum = sum.map(|space| Row { name: "total".to_owned(), server: None, space });
+    rows.extend(sum);
+    rows
+}
+
+fn table(rows: &[Row], human_sizes: bool) -> String {
     let size = |bytes: u64| match human_sizes {
         true => human(bytes),
         false => bytes.div_ceil(1024).to_string(),
@@ -35,7 +85,7 @@ fn table(rows: &[(String, Space)], human_sizes: bool) -> String {
     let title = if human_sizes { "Size" } else { "1K-blocks" };
     let mut lines =
         vec![["Filesystem", title, "Used", "Available", "Use%", "Inodes"].map(str::to_owned)];
-    for (name, space) in rows {
+    for Row { name, space, .. } in rows {
         let used_bytes = space.total_bytes.saturating_sub(space.free_bytes);
         // As df has it: of what is there for everybody, how much is used, rounded up.
         let usable_bytes = used_bytes.saturating_add(space.available_bytes).max(1);
@@ -84,7 +134,7 @@ mod tests {
             inode_free_count: 0,
             lane_count: 1,
         };
-        let text = table(&[("lanefs://h:1".to_owned(), space)], false);
+        let text = table(&[Row { name: "lanefs://h:1".to_owned(), server: None, space }], false);
         let row = text.lines().last().unwrap_or_default();
         let fields: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(fields, ["lanefs://h:1", "1000", "1", "900", "1%", "7"]);
@@ -101,7 +151,8 @@ mod tests {
             lane_count: 64,
         };
         for human_sizes in [false, true] {
-            let text = table(&[("lanefs://192.168.100.100:7117".to_owned(), space)], human_sizes);
+            let name = "lanefs://192.168.100.100:7117".to_owned();
+            let text = table(&[Row { name, server: None, space }], human_sizes);
             assert!(text.lines().all(|line| line.len() <= 80), "{text}");
         }
     }

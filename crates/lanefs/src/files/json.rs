@@ -11,6 +11,7 @@ use library::{Attr, FileKind, Space, Timestamp};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use wire::ServerId;
 
 /// A file, directory or whatever it is.
 #[derive(Serialize)]
@@ -67,6 +68,9 @@ pub(crate) struct SumRow {
 #[derive(Serialize)]
 pub(crate) struct SpaceRow {
     filesystem: String,
+    /// Of one server in a cluster; none of the sum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<u16>,
     total_bytes: u64,
     used_bytes: u64,
     free_bytes: u64,
@@ -119,9 +123,10 @@ impl SumRow {
 }
 
 impl SpaceRow {
-    pub(crate) fn new(filesystem: &str, space: &Space) -> Self {
+    pub(crate) fn new(filesystem: &str, server: Option<ServerId>, space: &Space) -> Self {
         Self {
             filesystem: filesystem.to_owned(),
+            server: server.map(|server| server.0),
             total_bytes: space.total_bytes,
             used_bytes: space.total_bytes.saturating_sub(space.free_bytes),
             free_bytes: space.free_bytes,

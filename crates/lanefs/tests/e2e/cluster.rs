@@ -359,3 +359,106 @@ fn tokens_work_once_and_foreign_stores_are_refused() {
     assert!(texts(&check).1.contains("of a cluster"), "{:?}", texts(&check));
     drop(one);
 }
+
+#[test]
+fn space_is_shown_for_each_server_and_summed_up() {
+    let Some(cluster) = Cluster::new("cluster_space") else { return };
+    cluster.init();
+    let one = cluster.serve("one", &own_address(), &[]);
+    let mut two = cluster.join("two");
+    let mount = cluster.mount(&one, "mnt");
+    let url = format!("lanefs://{}", one.address);
+    let df = |more: &[&str]| {
+        let mut command = cluster.fixture.lanefs(["df", "--export", "up", &url]);
+        texts(&crate::fixture::run(command.args(more)))
+    };
+    let (said, errors) = df(&["--json"]);
+    let rows: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 3, "{said}{errors}");
+    assert_eq!((&rows[0]["server"], &rows[1]["server"]), (&1.into(), &2.into()), "{said}");
+    // Both are on one medium, whose size does not change.
+    let bytes = |row: &serde_json::Value| row["total_bytes"].as_u64().unwrap();
+    assert_eq!(bytes(&rows[2]), bytes(&rows[0]) + bytes(&rows[1]), "{said}");
+    let space = rustix::fs::statvfs(&mount.dir).unwrap();
+    assert_eq!(space.f_blocks * space.f_frsize, bytes(&rows[2]), "the mount has the sum");
+    let listed = || {
+        let said = must(&mut cluster.fixture.lanefs(["servers", &cluster.url(), "--json"]));
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()
+    };
+    for row in listed() {
+        let row: serde_json::Value = row;
+        let sum = row["used_bytes"].as_u64().unwrap() + row["free_bytes"].as_u64().unwrap();
+        assert!(sum > 0 && sum <= bytes(&rows[0]), "{row}");
+    }
+    kill(two.process.pid());
+    two.process.end();
+    until("etcd counts it as away", || cluster.up_servers() == [1]);
+    let rows = listed();
+    assert!(rows[0]["free_bytes"].is_u64() && rows[1]["free_bytes"].is_null(), "{rows:?}");
+    let (said, errors) = df(&["--connect-timeout", "500ms"]);
+    assert_eq!(said.lines().count(), 3, "{said}");
+    assert!(said.lines().last().unwrap().starts_with("total "), "{said}");
+    assert!(errors.contains("server 2 is not in the sum"), "{errors}");
+    let _two = cluster.serve("two", &two.address, &[]);
+    mount.stop();
+}
+
+#[test]
+fn a_drained_server_takes_nothing_new_until_that_is_undone() {
+    let Some(cluster) = Cluster::new("cluster_drain") else { return };
+    cluster.init();
+    let one = cluster.serve("one", &own_address(), &[]);
+    let _two = cluster.join("two");
+    let mount = cluster.mount(&one, "mnt");
+    let drain = |more: &[&str]| {
+        let mut command = cluster.fixture.lanefs(["drain"]);
+        crate::fixture::run(command.args(more).arg(cluster.url()))
+    };
+    let servers_of_new = || {
+        let mut servers: Vec<u64> = Vec::new();
+        for number in 0..32 {
+            let path = mount.dir.join(format!("probe{number}"));
+            fs::create_dir(&path).unwrap();
+            servers.push(server_of(&path));
+            fs::remove_dir(&path).unwrap();
+        }
+        servers.sort_unstable();
+        servers.dedup();
+        servers
+    };
+    until("new directories are on both", || servers_of_new() == [1, 2]);
+    let dirs = fill(&mount.dir, 2);
+    let (code, said) = failure(&drain(&["2"]));
+    assert!(code == 2 && said.contains("--new-only"), "{code} {said}");
+    assert!(drain(&["2", "--new-only"]).status.success());
+    // A running mount follows.
+    until("nothing new is made there", || servers_of_new() == [1]);
+    let new = mount.dir.join("new");
+    fs::create_dir(&new).unwrap();
+    fs::write(new.join("file"), "new").unwrap();
+    assert_eq!((server_of(&new), server_of(&new.join("file"))), (1, 1));
+    for (arguments, shown) in
+        [(&["servers"][..], "up, draining"), (&["cluster", "status"], "up, draining")]
+    {
+        let mut command = cluster.fixture.lanefs(arguments);
+        let said = must(command.arg(cluster.url()));
+        assert_eq!(said.matches(shown).count(), 1, "{said}");
+    }
+    // What is there stays, and can be changed.
+    check(&mount.dir, 2);
+    fs::write(dirs[1][0].join("file1"), contents(0, 2)).unwrap();
+    fs::remove_dir_all(&dirs[1][0]).unwrap();
+    for (arguments, why) in [
+        (&["2", "--new-only"][..], "draining already"),
+        (&["1", "--new-only"], "the only one"),
+        (&["7", "--new-only"], "no server 7"),
+        (&["1", "--undo"], "not draining"),
+    ] {
+        let (code, said) = failure(&drain(arguments));
+        assert!(code == 1 && said.contains(why), "{code} {said}");
+    }
+    assert!(drain(&["2", "--undo"]).status.success());
+    until("new directories are on both", || servers_of_new() == [1, 2]);
+    mount.stop();
+}
