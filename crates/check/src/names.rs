@@ -32,7 +32,7 @@ impl Walk<'_> {
             }
             Ok(())
         })?;
-        if !self.tallies.contains_key(&InodeNo::ROOT) {
+        if self.here.has_inode(InodeNo::ROOT) && !self.tallies.contains_key(&InodeNo::ROOT) {
             let what = "the root directory has no row".to_owned();
             self.find(Kind::RootMissing, InodeNo::ROOT, (what, Mend::MakeRoot));
         }
@@ -117,6 +117,11 @@ impl Walk<'_> {
         entries.count += 1;
         entries.next_cookie = entries.next_cookie.max(row.cookie.saturating_add(1));
         self.check_listed(&place, name, row)?;
+        if !self.here.has_inode(row.inode) {
+            self.outcome.elsewhere_count += 1;
+            entries.subdir_count += u32::from(row.kind == FileKind::Directory);
+            return Ok(());
+        }
         let Some(tally) = self.tallies.get_mut(&row.inode) else {
             // A `mkdir` under way has counted the directory that its prepared part will make.
             let is_under_way = self.in_flux.contains(&row.inode);
@@ -173,7 +178,7 @@ impl Walk<'_> {
                 return Ok(()); // The check of its name reports a difference.
             }
             let place = Place { dir: *dir, name: name.bytes().to_vec() };
-            let is_there = walk.tallies.contains_key(&row.inode);
+            let is_there = walk.tallies.contains_key(&row.inode) || !walk.here.has_inode(row.inode);
             let in_dir = walk.tallies.get(dir).is_some_and(|dir| dir.kind == FileKind::Directory);
             let (what, mend) = match known {
                 Some(known) => (
@@ -249,7 +254,9 @@ impl Walk<'_> {
             let what = format!("inode {}", number(inode));
             self.find(Kind::SymlinkWithoutTarget, inode, (what, Mend::Leave));
         }
-        let is_settled = row.size_bytes > 0 && !row.size_at_data;
+        // What a part of a file over several data shards has is less than all of it.
+        let is_spread = row.layout.is_some_and(|layout| layout.is_spread());
+        let is_settled = row.size_bytes > 0 && !row.size_at_data && !is_spread;
         if row.kind == FileKind::File && row.nlink > 0 && is_settled {
             self.check_size(row)?;
         }
@@ -266,6 +273,9 @@ impl Walk<'_> {
             }
             return Ok(());
         }
+        if !is_named && !self.here.is_whole {
+            return Ok(()); // Its name may be on another server.
+        }
         if !is_named {
             let what = format!("inode {} has {} links", number(inode), row.nlink);
             let mend = Mend::Adopt { inode, from: Vec::new() };
@@ -275,7 +285,8 @@ impl Walk<'_> {
         let is_directory = row.kind == FileKind::Directory;
         let links =
             if is_directory { tally.subdir_count.saturating_add(2) } else { tally.name_count };
-        if row.nlink != links {
+        let more_elsewhere = !is_directory && !self.here.is_whole && links < row.nlink;
+        if row.nlink != links && !more_elsewhere {
             let what = format!("it has {links} links and counts {}", row.nlink);
             let mend = Mend::SetLinks { inode, nlink: links };
             self.find(Kind::LinkCount, inode, (what, mend));
@@ -288,7 +299,8 @@ impl Walk<'_> {
         let Some(within) = tally.within else { return };
         let is_directory = row.kind == FileKind::Directory;
         let fits = tally.parent_fits || (!is_directory && row.parent == InodeNo(0));
-        if row.inode == InodeNo::ROOT || fits {
+        let is_elsewhere = !self.here.has_inode(row.parent) && row.parent != InodeNo(0);
+        if row.inode == InodeNo::ROOT || fits || is_elsewhere {
             return;
         }
         let what = format!("parent {}, but it lies in {}", number(row.parent), number(within));
@@ -298,7 +310,13 @@ impl Walk<'_> {
 
     fn check_size(&mut self, row: &InodeRow) -> Result<(), StoreError> {
         let inode = row.inode;
-        let shard = self.shard_counts.data_shard(inode, 0);
+        let Some(shard) = self.here.contents_shard(inode) else {
+            if self.here.is_without_contents(inode) {
+                let what = format!("{} bytes, and no object is recorded", row.size_bytes);
+                self.find(Kind::ObjectMissing, inode, (what, Mend::Leave));
+            }
+            return Ok(());
+        };
         let object = self.reader.get(&Key::object(shard, inode))?;
         let Some(object) = object else {
             let what = format!("{} bytes, and no object is recorded", row.size_bytes);

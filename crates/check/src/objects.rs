@@ -10,7 +10,7 @@ use crate::sums::{Tally, lack_of};
 use crate::walk::{Depth, Outcome, Walk};
 use disk::InodeRow;
 use disk::rows::{Key, ObjectRow, Range, Row};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use store::{FileObjects, OBJECTS, ObjectFile, ObjectFiles, ObjectName, Reader, StoreError, View};
 use wire::{FileKind, InodeNo, Layout, ShardId, Wire};
 
@@ -18,43 +18,50 @@ impl Walk<'_> {
     /// Every recorded object, then every file of one.
     pub(crate) fn check_objects(&mut self, depth: Depth) -> Result<(), StoreError> {
         self.pass(if depth == Depth::Contents { "contents" } else { "objects" });
-        let files = self.view.object_files();
         self.each_row(&Range::start(), |walk, row, key| {
             if let Row::Object { shard, inode, row } = row
-                && walk.shard_counts.has(*shard)
+                && walk.here.has(*shard)
             {
-                walk.check_recorded((&files, depth), (*shard, *inode), (row, key))?;
+                walk.check_recorded(depth, (*shard, *inode), (row, key))?;
             }
             Ok(())
         })?;
         self.pass("objects' files");
-        let mut foreign = Vec::new();
-        let feed = |file: ObjectFile| {
-            self.looked();
-            self.outcome.object_count += 1;
-            self.check_file(&file)
-        };
-        files.each(feed, |path| foreign.push(path.to_owned()))?;
-        for path in foreign {
-            self.find_file(
-                Kind::ObjectForeign,
-                &in_store(&path),
-                "no object has this name".to_owned(),
-            );
+        let view = self.view;
+        for (part, shown) in view.parts().zip(self.here.shown()) {
+            let mut foreign = Vec::new();
+            let feed = |file: ObjectFile| {
+                self.looked();
+                self.outcome.object_count += 1;
+                self.check_file(&file)
+            };
+            part.object_files().each(feed, |path| foreign.push(path.to_owned()))?;
+            for path in foreign {
+                let path = shown.join(OBJECTS).join(path);
+                self.find_file(Kind::ObjectForeign, &path, "no object has this name".to_owned());
+            }
         }
         Ok(())
     }
 
     fn check_recorded(
         &mut self,
-        (files, depth): (&ObjectFiles, Depth),
+        depth: Depth,
         (shard, inode): (ShardId, InodeNo),
         (row, key): (&ObjectRow, &[u8]),
     ) -> Result<(), StoreError> {
         let objects = self.reader.file_objects(shard, inode)?;
         let name = objects.first;
+        let Some(files) = self.here.files_of(shard).cloned() else { return Ok(()) };
         let file = files.find_all(&objects)?;
-        let path = in_store(&name.path());
+        let path = self.here.path_of(name);
+        if !self.here.has_inode(inode) {
+            // What its inode says is on another server.
+            if file.is_some() && depth == Depth::Contents {
+                self.check_contents(&files, objects, &path)?;
+            }
+            return Ok(());
+        }
         if !self.is_file(inode) {
             if file.is_none() && !self.is_ahead(inode)? {
                 let what = format!("{} bytes are recorded", row.size_bytes);
@@ -75,7 +82,7 @@ impl Walk<'_> {
         if let Some((kind, what)) = lack_of(file.as_ref(), row.size_bytes) {
             self.suspect(kind, (Some(inode), None), Some(&path), (what, Mend::Leave));
         } else if file.is_some() && depth == Depth::Contents {
-            self.check_contents(files, objects, &path)?;
+            self.check_contents(&files, objects, &path)?;
         }
         Ok(())
     }
@@ -105,9 +112,16 @@ impl Walk<'_> {
         // Something else than a file has none; its first stripe would be here.
         let layout = self.inode(name.inode)?.and_then(|row| row.layout);
         let layout = layout.unwrap_or(Layout::ONE_OBJECT);
-        let shard = self.shard_counts.stripe_shard(name.inode, layout, name.stripe_index);
-        let is_place = shard == ShardId::data(name.shard_index);
-        let path = in_store(&name.path());
+        let shard = ShardId::data(name.shard_index);
+        let is_place = match self.here.placing {
+            Some(counts) => counts.stripe_shard(name.inode, layout, name.stripe_index) == shard,
+            // Its place is known to the registry.
+            None => self.here.has(shard),
+        };
+        let path = self.here.path_of(name);
+        if !self.here.has_inode(name.inode) {
+            return Ok(());
+        }
         let inode = Some(name.inode);
         if is_place && self.is_file(name.inode) {
             if !is_recorded(&self.reader, name)? {
@@ -137,8 +151,7 @@ impl Walk<'_> {
 
     /// Whether an inode's number was not given yet, as far as it is durable.
     fn is_ahead(&self, inode: InodeNo) -> Result<bool, StoreError> {
-        Ok(self.shard_counts.has(inode.shard())
-            && inode.count() >= self.next_count(inode.shard())?)
+        Ok(self.here.has_inode(inode) && inode.count() >= self.next_count(inode.shard())?)
     }
 }
 
@@ -208,8 +221,4 @@ fn is_recorded(reader: &Reader<'_>, name: ObjectName) -> Result<bool, StoreError
     let shard = ShardId::data(name.shard_index);
     let is_first = name.stripe_index == 0;
     Ok(is_first || reader.get(&Key::stripe(shard, name.inode, name.stripe_index))?.is_some())
-}
-
-fn in_store(path: &Path) -> PathBuf {
-    Path::new(OBJECTS).join(path)
 }

@@ -42,7 +42,11 @@ impl Walk<'_> {
                 }
                 Row::Export(export) => {
                     let root = walk.tallies.get(&export.root);
-                    if !export.closed && root.is_none_or(|root| root.kind != FileKind::Directory) {
+                    let is_here = walk.here.has_inode(export.root);
+                    if is_here
+                        && !export.closed
+                        && root.is_none_or(|root| root.kind != FileKind::Directory)
+                    {
                         let name = String::from_utf8_lossy(export.name.0);
                         let what = format!("export {name} is of {}", number(export.root));
                         walk.find(Kind::ExportWithoutDirectory, export.root, (what, Mend::Leave));
@@ -62,14 +66,16 @@ impl Walk<'_> {
             Ok(())
         })?;
         self.outcome.terms.sort_unstable_by_key(|(shard, _)| *shard);
-        let boot_id = self.view.last_boot_id()?.filter(|boot_id| *boot_id > 0);
-        self.outcome.map_epoch = boot_id.map(MapEpoch);
+        if self.here.placing.is_some() {
+            let boot_id = self.view.last_boot_id()?.filter(|boot_id| *boot_id > 0);
+            self.outcome.map_epoch = boot_id.map(MapEpoch);
+        }
         self.check_missing_shards();
         Ok(())
     }
 
     fn has_shard(&mut self, shard: ShardId, key: &[u8]) -> bool {
-        if self.shard_counts.has(shard) {
+        if self.here.has(shard) {
             return true;
         }
         let what = format!("shard {shard:?}, key {}", hex::encode(key));
@@ -106,7 +112,11 @@ impl Walk<'_> {
 
     fn check_prepared(&mut self, (shard, txn): (ShardId, disk::TxnId)) -> Result<(), StoreError> {
         let is_decided = self.reader.get(&Key::decided(txn))?.is_some();
-        let outcome = if is_decided { "it was decided" } else { "it was not decided" };
+        let outcome = match is_decided {
+            true => "it was decided",
+            false if self.here.has(txn.coordinator) => "it was not decided",
+            false => "whether it was decided is known to another server",
+        };
         let what = format!("{txn:?} at shard {shard:?}; {outcome}");
         self.suspect(Kind::TxnPending, (None, None), None, (what, Mend::Leave));
         Ok(())
@@ -140,7 +150,7 @@ impl Walk<'_> {
         let missing: Vec<_> = self
             .shards
             .iter()
-            .filter(|(shard, tally)| tally.next_count.is_none() && self.shard_counts.has(**shard))
+            .filter(|(shard, tally)| tally.next_count.is_none() && self.here.has(**shard))
             .map(|(shard, tally)| (*shard, *tally))
             .collect();
         for (shard, tally) in missing {

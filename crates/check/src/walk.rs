@@ -9,15 +9,16 @@
 //! ```
 
 use crate::finding::{Finding, Kind, Severity};
+use crate::here::Here;
 use crate::mend::{Mend, Place};
 use crate::paths::Paths;
 use crate::tally::Tally;
-use disk::rows::{Range, Row};
+use disk::rows::{DirentRow, Key, Range, Row};
 use disk::{Change, Changes};
 use hashbrown::{HashMap, HashSet};
 use std::path::Path;
 use store::{Reader, ScanControl, StoreError, View};
-use wire::{InodeNo, MapEpoch, ShardCounts, ShardId, Term};
+use wire::{InodeNo, MapEpoch, ShardId, Term, Wire as _};
 
 /// Most findings that are reported one by one; all are counted.
 pub const FINDING_COUNT_MAX: usize = 100_000;
@@ -43,6 +44,8 @@ pub struct Outcome {
     pub name_count: u64,
     /// Objects' files.
     pub object_count: u64,
+    /// Names whose inodes are on servers whose stores were not named.
+    pub elsewhere_count: u64,
     /// The epoch of the map of the last start; `None` if there was none, or it is not known.
     pub map_epoch: Option<MapEpoch>,
     /// The shards in order, each with the term of its last record; 0 without one.
@@ -79,7 +82,7 @@ pub(crate) struct Suspect {
 pub(crate) struct Walk<'a> {
     pub(crate) view: &'a View,
     pub(crate) reader: Reader<'a>,
-    pub(crate) shard_counts: ShardCounts,
+    pub(crate) here: Here,
     pub(crate) tallies: HashMap<InodeNo, Tally>,
     pub(crate) shards: HashMap<ShardId, ShardTally>,
     /// What a change over several shards is in the middle of changing.
@@ -105,10 +108,24 @@ pub enum Depth {
 /// # Errors
 /// [`StoreError`] when the medium fails. What is wrong with the store is no error.
 pub fn check(view: &View, depth: Depth, watch: &mut dyn Watch) -> Result<Outcome, StoreError> {
+    check_part(view, depth, false, watch)
+}
+
+/// Checks stores of a cluster, of which the view [has all that are here](View::with_others); `is_whole`: there are
+/// no others. What lies on others is not judged.
+///
+/// # Errors
+/// As of [`check`].
+pub fn check_part(
+    view: &View,
+    depth: Depth,
+    is_whole: bool,
+    watch: &mut dyn Watch,
+) -> Result<Outcome, StoreError> {
     let mut walk = Walk {
         view,
         reader: view.reader(),
-        shard_counts: view.superblock().shard_counts(),
+        here: Here::of(view, is_whole)?,
         tallies: HashMap::new(),
         shards: HashMap::new(),
         in_flux: HashSet::new(),
@@ -117,7 +134,7 @@ pub fn check(view: &View, depth: Depth, watch: &mut dyn Watch) -> Result<Outcome
         outcome: Outcome::default(),
         watch,
     };
-    if let Some(fault) = view.fault() {
+    for fault in view.parts().filter_map(View::fault) {
         let path = fault.path().strip_prefix(view.path()).unwrap_or(fault.path());
         walk.find_file(Kind::LogDamage, path, fault.to_string());
     }
@@ -223,6 +240,11 @@ impl Walk<'_> {
             if let Ok(Row::Prepared { part, .. }) = Row::decode(key, value) {
                 for change in Changes::new(part).flatten() {
                     add_inodes(&change, &mut in_flux);
+                    if let Change::DirentRemoved { dir, name, .. } = &change {
+                        let row = reader.get(&Key::dirent(*dir, *name))?;
+                        let row = row.and_then(|value| DirentRow::decode_all(value).ok());
+                        in_flux.extend(row.map(|row| row.inode));
+                    }
                 }
             }
             Ok(ScanControl::Continue)

@@ -78,7 +78,7 @@ pub(crate) use metrics::MetricsArg;
 pub(crate) use pin::{Pin, PinArg};
 pub(crate) use profile::Profile;
 pub(crate) use root_dir::RootDirArg;
-pub(crate) use running::{Down, Status};
+pub(crate) use running::{Down, Status, Umount};
 pub(crate) use seal::SealArg;
 pub(crate) use secret::{Secret, SecretCommand};
 pub(crate) use slow::SlowArg;
@@ -566,15 +566,6 @@ pub(crate) struct Mount {
     /// End when this parent process ends.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) parent_pid: Option<u32>,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Umount {
-    /// What to unmount
-    pub(crate) dir: PathBuf,
-    /// Detach a mount that is in use; processes keep it until they close their files
-    #[arg(short, long)]
-    pub(crate) lazy: bool,
 }
 
 /// Reads 32 hexadecimal digits.

@@ -350,7 +350,7 @@ fn put(row: &Row<'_>, json: bool, out: &mut impl Write) -> Result<()> {
 }
 
 /// This process's stdout.
-struct Stdout;
+pub(crate) struct Stdout;
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

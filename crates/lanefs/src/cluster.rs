@@ -5,6 +5,7 @@
 //! All of it asks etcd by `registry`; none of it is on the way of a request.
 
 mod ask;
+pub(crate) mod check;
 pub(crate) mod join;
 pub(crate) mod membership;
 mod show;

@@ -144,6 +144,7 @@ fn run(command: Command) -> Result<()> {
         Command::Cluster(args) => cluster::run(&args),
         Command::Servers(args) => cluster::servers(&args),
         Command::Drain(args) => cluster::drain(&args),
+        Command::Check(args) if cluster::check::is_meant(&args) => cluster::check::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Restore(args) => dump::restore(&args),

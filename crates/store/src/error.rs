@@ -189,7 +189,7 @@ impl fmt::Display for StoreError {
             StoreFault::OfCluster { server } => write!(
                 f,
                 "{path} is the store of server {server} of a cluster: names in it lead to files of \
-                 other servers, and check, dump and backup know stores of a whole file system only. \
+                 other servers, and dump, backup and --repair know stores of a whole file system only. \
                  Nothing was changed"
             ),
             StoreFault::Damage(fault) => write!(

@@ -22,6 +22,7 @@ use std::iter::Peekable;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use wire::InodeNo;
 
 /// Rows over a snapshot; `None`: deleted.
 type Overlay = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -38,6 +39,8 @@ pub struct View {
     fault: Option<StoreError>,
     /// Of a store that a server has open: its boot.
     boot_id: Option<u64>,
+    /// Views of the stores of other servers of its cluster.
+    others: Vec<View>,
     _lock: Option<Lock>,
 }
 
@@ -63,6 +66,37 @@ impl View {
         }
         owner::check(path)?;
         refuse_member(path)?;
+        Self::open_any(path)
+    }
+
+    /// The same of the store of a server in a cluster.
+    ///
+    /// # Errors
+    /// As of [`View::open`], and when it is no such store.
+    pub fn open_member(path: &Path) -> Result<Self, StoreError> {
+        if !path.join(SUPERBLOCK).exists() {
+            return Err(StoreError::new(path, StoreFault::NoStore));
+        }
+        owner::check(path)?;
+        assert!(
+            read_superblock(path)?.member.is_some(),
+            "the caller has seen that this is the store of a server"
+        );
+        Self::open_any(path)
+    }
+
+    /// With the stores of other servers: what it reads is what all have.
+    #[must_use]
+    pub fn with_others(self, others: Vec<Self>) -> Self {
+        Self { others, ..self }
+    }
+
+    /// It, and the views of other servers' stores.
+    pub fn parts(&self) -> impl Iterator<Item = &Self> {
+        core::iter::once(self).chain(&self.others)
+    }
+
+    fn open_any(path: &Path) -> Result<Self, StoreError> {
         let lock = Lock::take(path)?;
         let file = path.join(ROWS).join(bind_lmdb::FILE);
         if !file.is_file() {
@@ -133,6 +167,7 @@ impl View {
             logged: Arc::default(),
             fault: None,
             boot_id: None,
+            others: Vec::new(),
             _lock: None,
         })
     }
@@ -245,6 +280,7 @@ impl Store {
             logged: Arc::default(),
             fault: None,
             boot_id: None,
+            others: Vec::new(),
             _lock: None,
         })
     }
@@ -270,13 +306,20 @@ impl<'v> Reader<'v> {
     /// # Errors
     /// [`StoreError`] on an error of the medium.
     pub fn get_bytes(&self, key: &[u8]) -> Result<Option<&'v [u8]>, StoreError> {
-        if let Some(value) = self.view.overlay.get(key) {
-            return Ok(value.as_deref());
+        for part in self.view.parts().filter(|part| !part.is_unused(key)) {
+            let value = match part.overlay.get(key) {
+                Some(value) => value.as_deref(),
+                None => part.snapshot.get(key).map_err(|error| part.io(error))?,
+            };
+            if value.is_some() {
+                return Ok(value);
+            }
         }
-        self.view.snapshot.get(key).map_err(|error| self.view.io(error))
+        Ok(None)
     }
 
-    /// Visits every row in a range, in the order of keys, until there are no more or `visit` stops.
+    /// Visits every row in a range, in the order of keys, until there are no more or `visit` stops. Of the
+    /// stores of several servers, those of one come after those of another.
     ///
     /// # Errors
     /// [`StoreError`] on an error of the medium, and any error of `visit`.
@@ -285,32 +328,63 @@ impl<'v> Reader<'v> {
         range: &Range,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<ScanControl, StoreError>,
     ) -> Result<(), StoreError> {
+        for part in self.view.parts() {
+            if let ScanControl::Stop = part.scan(range, &mut visit)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl View {
+    /// Whether no server reads this row. Every store is made with a root directory; of a cluster's the first
+    /// one's is used.
+    fn is_unused(&self, key: &[u8]) -> bool {
+        let has_root = self.superblock.member.is_none_or(|member| member.first_meta == 0);
+        let is_of_root = || {
+            let root = InodeNo::ROOT;
+            key == Key::inode(root).bytes() || key == Key::shard(root.shard()).bytes()
+        };
+        !has_root && is_of_root()
+    }
+
+    /// The rows of this store alone.
+    fn scan(
+        &self,
+        range: &Range,
+        visit: &mut impl FnMut(&[u8], &[u8]) -> Result<ScanControl, StoreError>,
+    ) -> Result<ScanControl, StoreError> {
+        let visit = &mut |key: &[u8], value: &[u8]| match self.is_unused(key) {
+            true => Ok(ScanControl::Continue),
+            false => visit(key, value),
+        };
         let (from, until) = (range.from.bytes(), range.until.bytes());
         let bounds = (Bound::Included(from), Bound::Excluded(until));
-        let overlay = self.view.overlay.range::<[u8], _>(bounds);
+        let overlay = self.overlay.range::<[u8], _>(bounds);
         let mut overlay = overlay.map(|(key, value)| (key.as_slice(), value.as_deref())).peekable();
-        let rows = self.view.snapshot.range(from, until);
-        for row in rows.map_err(|error| self.view.io(error))? {
-            let (key, value) = row.map_err(|error| self.view.io(error))?;
-            if let ScanControl::Stop = visit_before(&mut overlay, key, &mut visit)? {
-                return Ok(());
+        let rows = self.snapshot.range(from, until);
+        for row in rows.map_err(|error| self.io(error))? {
+            let (key, value) = row.map_err(|error| self.io(error))?;
+            if let ScanControl::Stop = visit_before(&mut overlay, key, visit)? {
+                return Ok(ScanControl::Stop);
             }
             let covered = overlay.next_if(|(over, _)| *over == key);
             let value = covered.map_or(Some(value), |(_, over)| over);
             if let Some(value) = value
                 && let ScanControl::Stop = visit(key, value)?
             {
-                return Ok(());
+                return Ok(ScanControl::Stop);
             }
         }
         for (key, value) in overlay {
             if let Some(value) = value
                 && let ScanControl::Stop = visit(key, value)?
             {
-                return Ok(());
+                return Ok(ScanControl::Stop);
             }
         }
-        Ok(())
+        Ok(ScanControl::Continue)
     }
 }
 

@@ -16,6 +16,7 @@ const CHECK_CODES: &str = "
   lanefs check /srv/store              logs, names, links, contents, also while it is served
   lanefs check host:7117               the same, done by the host of the server
   lanefs check /srv/store --repair     the same, and mend what can be mended: nobody serves it then
+  lanefs check --cluster one two three the stores of all servers of a cluster, while none is served
   lanefs check /srv/store --json | jq -r 'select(.severity == \"damage\") | .paths[]'
 
 {EXIT_CODES}{CHECK_CODES}"))]
@@ -24,6 +25,12 @@ pub(crate) struct Check {
     /// HOST or HOST:PORT
     #[arg(value_name = "STORE|ADDRESS")]
     pub(crate) store: PathBuf,
+    /// The stores of further servers of a cluster, on this machine. Nobody serves them
+    #[arg(value_name = "STORE")]
+    pub(crate) more: Vec<PathBuf>,
+    /// These are the stores of all servers of a cluster: what is in none of them is nowhere
+    #[arg(long, conflicts_with = "repair")]
+    pub(crate) cluster: bool,
     #[command(flatten)]
     pub(crate) serving: AdminLogin,
     /// Mend what can be mended; what is changed is written to STORE.repair-N.jsonl first

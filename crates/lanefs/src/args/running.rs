@@ -1,7 +1,8 @@
-//! The arguments of `lanefs down` and `lanefs status`.
+//! The arguments of `lanefs down`, `lanefs umount` and `lanefs status`.
 
 use super::{AdminLogin, EXIT_CODES};
 use clap::Args;
+use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
@@ -36,4 +37,13 @@ pub(crate) struct Down {
     /// The directory of a mount or a store, or the address of a server
     #[arg(value_name = "DIR|ADDR")]
     pub(crate) target: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Umount {
+    /// What to unmount
+    pub(crate) dir: PathBuf,
+    /// Detach a mount that is in use; processes keep it until they close their files
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
 }

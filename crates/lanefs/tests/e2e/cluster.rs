@@ -353,10 +353,13 @@ fn tokens_work_once_and_foreign_stores_are_refused() {
     let (code, said) = cluster.refused("alone", &["--cluster", &url, "--join", &token]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("another file system"), "{said}");
-    let check =
-        cluster.fixture.run([std::ffi::OsStr::new("check"), cluster.store("two").as_os_str()]);
-    assert!(!check.status.success());
-    assert!(texts(&check).1.contains("of a cluster"), "{:?}", texts(&check));
+    let dump =
+        cluster.fixture.run([std::ffi::OsStr::new("dump"), cluster.store("alone").as_os_str()]);
+    assert!(dump.status.success(), "{:?}", texts(&dump));
+    let dump =
+        cluster.fixture.run([std::ffi::OsStr::new("dump"), cluster.store("two").as_os_str()]);
+    assert!(!dump.status.success());
+    assert!(texts(&dump).1.contains("of a cluster"), "{:?}", texts(&dump));
     drop(one);
 }
 
@@ -461,4 +464,106 @@ fn a_drained_server_takes_nothing_new_until_that_is_undone() {
     assert!(drain(&["2", "--undo"]).status.success());
     until("new directories are on both", || servers_of_new() == [1, 2]);
     mount.stop();
+}
+
+/// Ends a server in order.
+fn stop(mut server: Server) {
+    server.process.signal(Signal::TERM);
+    assert_eq!(server.process.end().code(), Some(0), "{}", server.process.said());
+}
+
+#[test]
+fn a_check_judges_stores_alone_and_all_together() {
+    let Some(cluster) = Cluster::new("cluster_check") else { return };
+    cluster.init();
+    let (one, two) = (cluster.serve("one", &own_address(), &[]), cluster.join("two"));
+    let mount = cluster.mount(&one, "mnt");
+    until("new directories are on both", || {
+        let path = mount.dir.join("probe");
+        fs::create_dir(&path).unwrap();
+        let is_new = server_of(&path) == 2;
+        fs::remove_dir(&path).unwrap();
+        is_new
+    });
+    let dirs = fill(&mount.dir, 2);
+    // Names, links and directories over servers.
+    fs::rename(dirs[0][0].join("file5000"), dirs[1][0].join("moved")).unwrap();
+    fs::hard_link(dirs[1][1].join("file1"), dirs[0][1].join("link")).unwrap();
+    fs::rename(&dirs[1][2], dirs[0][2].join("below")).unwrap();
+    fs::remove_dir_all(&dirs[0][3]).unwrap();
+    fs::remove_file(dirs[1][1].join("file5000")).unwrap();
+    mount.stop();
+    let addresses = [one.address.clone(), two.address.clone()];
+    let check = |stores: &[&str], more: &[&str]| {
+        let mut command = cluster.fixture.lanefs(["check"]);
+        command.args(more).args(stores.iter().map(|store| cluster.store(store)));
+        let output = crate::fixture::run(&mut command);
+        let (stdout, stderr) = texts(&output);
+        (output.status.code().unwrap(), stdout, stderr)
+    };
+    let (code, _, said) = check(&["one"], &[]);
+    assert!(code == 1 && said.contains("stop it first"), "{code} {said}");
+    stop(two);
+    stop(one);
+    for store in ["one", "two"] {
+        let (code, found, said) = check(&[store], &[]);
+        assert_eq!(code, 0, "{found}{said}");
+        assert!(said.contains("not judged"), "{said}");
+    }
+    let (code, found, said) = check(&["one", "two"], &["--cluster"]);
+    assert_eq!((code, &*said), (0, ""), "{found}");
+    assert!(found.contains("0 damages, 0 warnings"), "{found}");
+    for (stores, more, expected, why) in [
+        (&["two"][..], &["--cluster"][..], 1, "those of all servers"),
+        (&["one"], &["--cluster"], 1, "those of all servers"),
+        (&["one", "one"], &[], 1, "both of server 1"),
+        (&["one"], &["--repair"], 2, "is checked only"),
+    ] {
+        let (code, found, said) = check(stores, more);
+        assert!(code == expected && said.contains(why), "{code} {found}{said}");
+    }
+    // Of the copies each knows what the other forgets.
+    let copy = |store: &str, name: &str| {
+        let copied =
+            program("cp").arg("-a").args([cluster.store(store), cluster.store(name)]).status();
+        assert!(copied.unwrap().success());
+    };
+    copy("one", "one-before");
+    copy("two", "two-before");
+    let one = cluster.serve("one", &addresses[0], &[]);
+    let mut two = cluster.serve("two", &addresses[1], &[]);
+    let mount = cluster.mount(&one, "mnt");
+    for number in 0..16 {
+        fs::create_dir(mount.dir.join(format!("new{number}"))).unwrap();
+    }
+    fs::write(dirs[0][1].join("large"), contents(7, 300_000)).unwrap();
+    fs::File::open(dirs[0][1].join("large")).unwrap().sync_all().unwrap();
+    mount.stop();
+    // One is killed: what it has in its logs is looked at as well.
+    kill(two.process.pid());
+    two.process.end();
+    stop(one);
+    let (code, found, _) = check(&["one", "two"], &["--cluster"]);
+    assert_eq!(code, 0, "{found}");
+    let (code, found, _) = check(&["one", "two-before"], &["--cluster"]);
+    assert_eq!(code, 8, "{found}");
+    assert!(found.contains("damage: name-without-inode: /new"), "{found}");
+    let (code, found, _) = check(&["one-before", "two"], &["--cluster"]);
+    assert_eq!(code, 8, "{found}");
+    assert!(found.contains("damage: inode-without-name"), "{found}");
+    // An object whose inode may be at the other server.
+    let mut objects = Vec::new();
+    objects_below(&cluster.store("two").join("objects"), &mut objects);
+    let lost = objects.iter().max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
+    fs::remove_file(lost).unwrap();
+    let (code, found, _) = check(&["one", "two"], &["--cluster"]);
+    assert_eq!(code, 8, "{found}");
+    assert!(found.contains("damage: object-missing: /dir"), "{found}");
+}
+
+fn objects_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { objects_below(&path, found) } else { found.push(path) }
+    }
 }
