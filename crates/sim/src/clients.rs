@@ -76,7 +76,7 @@ impl Simulation {
         let clock_rate = if caches { self.roll_clock_rate() } else { CLOCK_RATE };
         let known_seed = self.prng.clone().number();
         let is_alone = self.servers.len() == 1;
-        let first_server = if is_alone { 0 } else { self.choose(self.servers.len()) };
+        let first_server = if is_alone { 0 } else { self.choose(self.joined_count) };
         let lanes = (0..lane_count)
             .map(|lane| {
                 let config = Config {

@@ -2,7 +2,7 @@
 //! between two servers or between a client and one of them, also in one direction only.
 
 use crate::due::{Due, End, Place, ServerLaneId};
-use crate::number::narrow_u16;
+use crate::number::{narrow_u16, wide};
 use crate::plan::MS;
 use crate::servers::{Lives, SERVER_COUNT_MAX};
 use crate::simulation::Simulation;
@@ -63,7 +63,7 @@ impl Simulation {
             let term = Term::of_boot(server.boot_id);
             return Map::single_server(server.lane_count, shards, term);
         }
-        let servers = || self.servers.iter().enumerate();
+        let servers = || self.servers[..self.joined_count].iter().enumerate();
         let rows = servers().map(|(index, server)| ServerRow {
             id: id_of(index),
             lane_count: server.lane_count,
@@ -81,14 +81,19 @@ impl Simulation {
         };
         let runs: Vec<ShardRun> =
             runs(ShardId::meta, shards.meta).chain(runs(ShardId::data, shards.data)).collect();
-        let epoch = MapEpoch(self.servers.iter().map(|server| server.boot_id).sum());
+        let boots: u64 = servers().map(|(_, server)| server.boot_id).sum();
+        let epoch = MapEpoch(boots + wide(self.generations.len()));
+        let joined = |shard_count: u16| shard_count / count * narrow_u16(self.joined_count);
+        let joined = ShardCounts { meta: joined(shards.meta), data: joined(shards.data) };
+        let map = Map::new(epoch, joined, rows.into(), runs.into());
+        let map = map.and_then(|map| map.with_generations(self.generations_of(shards)));
         #[expect(clippy::expect_used, reason = "each server has as many shards as the others")]
-        Map::new(epoch, shards, rows.into(), runs.into()).expect("a map of all servers")
+        map.expect("a map of all servers that have joined")
     }
 
     /// A server has started: each of the others learns of the map that says so, sooner or later.
     pub(crate) fn publish_map(&mut self, started: usize) {
-        for other in (0..self.servers.len()).filter(|other| *other != started) {
+        for other in (0..self.joined_count).filter(|other| *other != started) {
             let mean_ns = self.prng.pick(&[MS, 50 * MS, 1_000 * MS]).unwrap_or(MS);
             let delay_ns = self.prng.span_ns(mean_ns).min(MAP_NS_MAX);
             self.schedule_at(self.now_ns + delay_ns, Due::Map(other));

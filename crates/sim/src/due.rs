@@ -49,6 +49,10 @@ pub(crate) enum ScheduledFault {
     ClientCrash,
     Cut,
     Partition,
+    /// The last server joins.
+    Join,
+    /// Another set of servers takes what is new.
+    Drain,
     Pause,
     Clock,
     Interrupt,

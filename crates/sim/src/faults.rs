@@ -22,6 +22,8 @@ impl Simulation {
             (ScheduledFault::ClientCrash, faults.client_crash_count),
             (ScheduledFault::Cut, faults.cut_count),
             (ScheduledFault::Partition, faults.partition_count),
+            (ScheduledFault::Join, faults.join_count),
+            (ScheduledFault::Drain, faults.drain_count),
             (ScheduledFault::Pause, faults.pause_count),
             (ScheduledFault::Clock, faults.clock_count),
             (ScheduledFault::Interrupt, faults.interrupt_count),
@@ -68,6 +70,8 @@ impl Simulation {
                 self.part();
             }
             ScheduledFault::Partition => self.partition(),
+            ScheduledFault::Join => self.join_server(),
+            ScheduledFault::Drain => self.drain_some(),
             ScheduledFault::Pause => self.pause(),
             ScheduledFault::Clock => {
                 let jump_ns = self.prng.span_ns(50_000_000_000);

@@ -52,6 +52,7 @@ mod due;
 mod durability;
 mod early;
 mod faults;
+mod generations;
 mod lying_disk;
 mod malicious_client;
 mod model;

@@ -84,6 +84,9 @@ pub(crate) struct Faults {
     pub(crate) client_crash_count: u64,
     pub(crate) cut_count: u64,
     pub(crate) partition_count: u64,
+    /// Servers that join, 1 at most.
+    pub(crate) join_count: u64,
+    pub(crate) drain_count: u64,
     pub(crate) pause_count: u64,
     pub(crate) clock_count: u64,
     pub(crate) interrupt_count: u64,
@@ -101,6 +104,8 @@ impl Faults {
         client_crash_count: 0,
         cut_count: 0,
         partition_count: 0,
+        join_count: 0,
+        drain_count: 0,
         pause_count: 0,
         clock_count: 0,
         interrupt_count: 0,
@@ -227,13 +232,22 @@ impl Plan {
 
     /// The same plan over several servers.
     pub(crate) fn over(mut self, servers: Servers) -> Self {
-        let Servers { server_count, meta_count, data_count, partition_count, crash_count } =
-            servers;
+        let Servers {
+            server_count,
+            meta_count,
+            data_count,
+            partition_count,
+            crash_count,
+            joins,
+            drain_count,
+        } = servers;
         let count = narrow_u16(server_count);
         self.server_count = server_count;
         (self.meta_shard_count, self.data_shard_count) = (meta_count * count, data_count * count);
         self.server_lane_count_max = self.server_lane_count_max.min(2);
         self.faults.partition_count += partition_count;
+        self.faults.join_count = u64::from(joins);
+        self.faults.drain_count = drain_count;
         self.faults.server_crash_count = self.faults.server_crash_count.max(crash_count);
         if self.faults.disk == DiskBehaviour::Lying {
             self.faults.disk = DiskBehaviour::Honest;
@@ -371,6 +385,8 @@ fn roll_faults(prng: &mut Prng) -> Faults {
         client_crash_count: count(3, 2),
         cut_count: count(2, 6),
         partition_count: count(5, 2),
+        join_count: 0,
+        drain_count: 0,
         pause_count: count(3, 4),
         clock_count: count(6, 3),
         interrupt_count: count(5, 4),

@@ -71,7 +71,7 @@ impl Server {
 impl Simulation {
     /// Starts all servers. The first map names all of them.
     pub(crate) fn start_servers(&mut self) {
-        let servers = 0..self.servers.len();
+        let servers = 0..self.joined_count;
         servers.clone().for_each(|server| self.begin_start(server));
         servers.for_each(|server| self.launch(server));
     }
@@ -87,13 +87,13 @@ impl Simulation {
 
     /// Servers that are down start now.
     pub(crate) fn schedule_starts(&mut self) {
-        for server in 0..self.servers.len() {
+        for server in 0..self.joined_count {
             self.schedule_at(self.now_ns, Due::StartServer(server));
         }
     }
 
     /// Another start of a server, with its number of lanes.
-    fn begin_start(&mut self, server: usize) {
+    pub(crate) fn begin_start(&mut self, server: usize) {
         let lane_count =
             narrow_u16(narrow(1 + self.prng.number() % self.plan.server_lane_count_max));
         let started = &mut self.servers[server];

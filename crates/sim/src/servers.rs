@@ -20,6 +20,10 @@ pub(crate) struct Servers {
     pub(crate) data_count: u16,
     pub(crate) partition_count: u64,
     pub(crate) crash_count: u64,
+    /// The last server joins when clients work.
+    pub(crate) joins: bool,
+    /// How often a server stops taking what is new, or takes it again.
+    pub(crate) drain_count: u64,
 }
 
 impl Servers {
@@ -59,6 +63,8 @@ impl Servers {
             data_count: 1 + low_u16(prng.number() % 2),
             partition_count: prng.pick(&[0, 1, 3]).unwrap_or(0),
             crash_count: prng.number() % (1 + wide(server_count)),
+            joins: prng.one_in(3),
+            drain_count: prng.pick(&[0, 0, 1, 3]).unwrap_or(0),
         }
     }
 }

@@ -37,6 +37,10 @@ pub(crate) struct Simulation {
     due_count: u64,
     pub(crate) event_count: u64,
     pub(crate) servers: Vec<Server>,
+    /// The first servers, which the map names.
+    pub(crate) joined_count: usize,
+    /// The servers that take what is new, from one change of that to the next.
+    pub(crate) generations: Vec<Vec<usize>>,
     pub(crate) parted: Parted,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
@@ -94,6 +98,7 @@ impl Simulation {
             Some(Injection::LostBatch | Injection::LostResend | Injection::LostSync) | None => plan,
         };
         let plan = plan.with_servers(seed);
+        let joined_count = plan.server_count - narrow(plan.faults.join_count);
         let secret = Secret::new(prng.bytes());
         Self {
             run_hash: RunHash::new(),
@@ -103,6 +108,8 @@ impl Simulation {
             due_count: 0,
             event_count: 0,
             servers: (0..plan.server_count).map(|_| Server::new()).collect(),
+            joined_count,
+            generations: vec![(0..joined_count).collect()],
             parted: Parted::default(),
             mounts: Vec::new(),
             conns: BTreeMap::new(),
@@ -394,7 +401,7 @@ impl Simulation {
         let done = |mount: &Mount| mount.lanes.iter().all(is_calm);
         let clients_done = self.mounts.iter().filter(|mount| mount.alive).all(done);
         let rests = |server: &Server| server.up && server.lanes.iter().all(idle);
-        let server_done = self.servers.iter().all(rests);
+        let server_done = self.servers[..self.joined_count].iter().all(rests);
         clients_done && server_done && self.conns.values().all(empty)
     }
 
