@@ -40,8 +40,8 @@ impl Simulation {
         all
     }
 
-    /// Checks at a start that the recorded checksums match the contents after the crash. A missing
-    /// file was being removed; its removal is recorded afterwards.
+    /// Checks at a start that the recorded checksums match the contents after the crash. A file that
+    /// is missing, or that the start has made again, was being removed; that is recorded afterwards.
     pub(crate) fn check_sums(&mut self, server: usize) {
         if self.plan.faults.disk == DiskBehaviour::Lying {
             return;
@@ -49,7 +49,9 @@ impl Simulation {
         let store = &self.servers[server].store;
         let wrong = self.sums(server).into_iter().find_map(|(object, block, sum)| {
             let from = narrow(block * u64::from(self.plan.block_bytes));
-            let exists = store.size(object).is_some() && !self.flipped.contains_key(&object);
+            let exists = store.size(object).is_some()
+                && !store.was_removed(object)
+                && !self.flipped.contains_key(&object);
             let bytes = store.read(object, from, narrow(u64::from(sum.covered_bytes)));
             let same = wide(bytes.len()) == u64::from(sum.covered_bytes)
                 && wire::crc32c(&bytes) == sum.crc32c;

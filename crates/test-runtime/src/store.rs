@@ -39,6 +39,8 @@ pub struct Store {
     patch_count: u64,
     /// Objects that are not in the page cache.
     evicted: BTreeSet<Object>,
+    /// Removed since they were last written to.
+    removed: BTreeSet<Object>,
     /// A sync has failed in this boot: what the log alone has stays there.
     has_failed_sync: bool,
 }
@@ -53,6 +55,7 @@ impl Store {
             files: BTreeMap::new(),
             patch_count: 0,
             evicted: BTreeSet::new(),
+            removed: BTreeSet::new(),
             has_failed_sync: false,
         }
     }
@@ -107,6 +110,7 @@ impl Store {
             Operation::Patch { ticket, object, patch, block_bytes } => {
                 let sums = if block_bytes > 0 { patch.sums(block_bytes) } else { Vec::new() };
                 if result.is_ok() {
+                    self.removed.remove(&object);
                     self.patch(object, patch);
                 }
                 if block_bytes == 0 {
@@ -134,7 +138,7 @@ impl Store {
             }
             Operation::Remove { ticket, object } => {
                 if result.is_ok() {
-                    self.files.remove(&object);
+                    self.remove(object);
                 }
                 ObjectEvent::Done { ticket, result }.into()
             }
@@ -163,9 +167,7 @@ impl Store {
                 return self.tear_append(log, &batch, prng).then_some(batch);
             }
             Operation::Patch { object, patch, .. } if prng.one_in(2) => self.patch(object, patch),
-            Operation::Remove { object, .. } if prng.one_in(2) => {
-                self.files.remove(&object);
-            }
+            Operation::Remove { object, .. } if prng.one_in(2) => self.remove(object),
             _ => {}
         }
         None
@@ -228,6 +230,17 @@ impl Store {
 
     pub fn size(&self, object: Object) -> Option<usize> {
         self.files.get(&object).map(|file| file.seen.len())
+    }
+
+    /// Whether the object was removed since it was last written to. A start that redoes logged bytes
+    /// may have made it again, with these bytes alone; then it is removed again.
+    pub fn was_removed(&self, object: Object) -> bool {
+        self.removed.contains(&object)
+    }
+
+    fn remove(&mut self, object: Object) {
+        self.files.remove(&object);
+        self.removed.insert(object);
     }
 
     pub fn patch(&mut self, object: Object, patch: Patch) {
