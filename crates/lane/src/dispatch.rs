@@ -4,7 +4,7 @@ use crate::Lane;
 use crate::acknowledgements::{BatchNo, Gate};
 use crate::commit::ChangeRecord;
 use crate::commit_dependency::{CommitDependency, Reason};
-use crate::config::{Config, Share};
+use crate::config::Share;
 use crate::containment::Checked;
 use crate::counters::bytes_of;
 use crate::file_locks::is_lock;
@@ -15,11 +15,10 @@ use crate::session::{Done, State, Verdict};
 use crate::shares::bulk_was_discarded;
 use crate::waiters::Cause;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 use interface::{Action, Bulk, ConnId, Span, Turn};
 use wire::{
     Changes, DuringRecovery, Executor, HEADER_BYTES, Header, Op, ProtocolError, Request, Retry,
-    Route, Status, Timestamp, Wire, reply_flag, request_flag,
+    Route, Status, Timestamp, reply_flag, request_flag,
 };
 
 impl Lane {
@@ -91,7 +90,10 @@ impl Lane {
         let received =
             ReceivedRequest { conn, open, request: &request, frame, bulk, denied, times };
         let row = request.op.row();
-        if let Some((status, body)) = self.check_route(&request) {
+        // What a client registers is taken when it arrives, whatever map comes while it waits: recovery
+        // counts it as there.
+        let is_taken = earlier.is_some() && row.recovery == DuringRecovery::Registers;
+        if let Some((status, body)) = self.check_route(&request).filter(|_| !is_taken) {
             self.refuse_route(turn, &received, &Response::plain(status, &body));
             return Ok(false);
         }
@@ -153,26 +155,6 @@ impl Lane {
                 self.once(turn, &received)
             }
         }
-    }
-
-    /// Why a request does not belong here, and the body of the answer: its client has another map,
-    /// or another server or lane has the shard.
-    fn check_route(&self, request: &Request) -> Option<(Status, Vec<u8>)> {
-        let Config { map, server, lane, .. } = &self.config;
-        match request.map_epoch.cmp(&map.epoch()) {
-            Ordering::Less => return Some((Status::StaleMap, map.to_bytes())),
-            // This server will have that map soon.
-            Ordering::Greater => return Some((Status::RetryLater, Vec::new())),
-            Ordering::Equal => {}
-        }
-        if request.op.row().route == Route::Lane {
-            return None;
-        }
-        let place = map.place(request.shard);
-        if place.server != *server {
-            return Some((Status::StaleMap, map.to_bytes()));
-        }
-        (place.lane != *lane).then_some((Status::WrongLane, Vec::new()))
     }
 
     /// Answers a request that was executed, at once.

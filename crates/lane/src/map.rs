@@ -2,11 +2,13 @@
 //! not move, so what this lane has stays.
 
 use crate::Lane;
+use crate::config::Config;
 use crate::request::ReceivedRequest;
 use crate::response::Response;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use interface::{ConnId, LogLevel, NetAction, Span, Turn};
-use wire::{Header, Map, ServerId, Wire as _, request_flag};
+use wire::{Header, Map, Request, Route, ServerId, Status, Wire as _, request_flag};
 
 impl Lane {
     /// The runtime has learnt of a map.
@@ -36,6 +38,26 @@ impl Lane {
         moved.into_iter().for_each(|server| self.end_links_to(turn, server));
         self.renew_links(turn);
         self.tell_map(turn);
+    }
+
+    /// Why a request does not belong here, and the body of the answer: its client has another map,
+    /// or another server or lane has the shard.
+    pub(crate) fn check_route(&self, request: &Request) -> Option<(Status, Vec<u8>)> {
+        let Config { map, server, lane, .. } = &self.config;
+        match request.map_epoch.cmp(&map.epoch()) {
+            Ordering::Less => return Some((Status::StaleMap, map.to_bytes())),
+            // This server will have that map soon.
+            Ordering::Greater => return Some((Status::RetryLater, Vec::new())),
+            Ordering::Equal => {}
+        }
+        if request.op.row().route == Route::Lane {
+            return None;
+        }
+        let place = map.place(request.shard);
+        if place.server != *server {
+            return Some((Status::StaleMap, map.to_bytes()));
+        }
+        (place.lane != *lane).then_some((Status::WrongLane, Vec::new()))
     }
 
     /// Answers a request that belongs elsewhere, or that came by another map.

@@ -553,6 +553,32 @@ fn recovery_waits_for_announced_handles() {
     }
 }
 
+/// The server learns of another map while a reopened handle waits for the end of the replays.
+#[test]
+fn a_handle_that_was_reopened_is_kept_whatever_map_comes() {
+    let mut server = TestServer::started(30, 1);
+    let inode = hold_without_name(&mut server).1;
+    let mut peer = restart(&mut server);
+    let (meta, data) = (InodeNo::ROOT.shard(), server.map.data_shard(inode, 0));
+    peer.come_back(&mut server, data);
+    let head = peer.head(Op::Reopen, meta, 1);
+    peer.send(&mut server, &head, &wire::Reopen { inode, handle: HELD }.to_bytes(), None);
+    server.run();
+    let before = server.map.clone();
+    let (epoch, shards) = (wire::MapEpoch(before.epoch().0 + 1), before.shard_counts());
+    let newer = wire::Map::new(epoch, shards, before.servers().into(), before.runs().into());
+    server.set_map(&newer.unwrap());
+    server.run();
+    assert!(peer.replies(&mut server).is_empty(), "it waits");
+    let head = peer.head(Op::ReplayDone, meta, 0);
+    peer.send(&mut server, &head, &wire::ReplayDone { reopen_count: 1 }.to_bytes(), None);
+    server.run();
+    let replies = peer.replies(&mut server);
+    let reopened = replies.iter().find(|reply| reply.head.op == Op::Reopen).unwrap();
+    assert_eq!(reopened.head.status, Status::Ok);
+    assert_eq!(server.object_count(), 1, "its file has no name, and is open");
+}
+
 #[test]
 fn space_and_counters_are_reported() {
     let mut server = TestServer::started(28, 1);
