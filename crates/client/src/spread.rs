@@ -493,7 +493,8 @@ impl Spread {
         let must_fail = self.reads() || self.is_whole || status == Status::NeedClearPrivileges;
         let failed = self.parts.get(usize::from(part))?.first()?.piece.file_offset;
         let file_offset = self.wanted.first()?.file_offset;
-        let written_bytes = u32::try_from(failed - file_offset).ok()?;
+        // The pieces of a list may come in any order.
+        let written_bytes = u32::try_from(failed.checked_sub(file_offset)?).ok()?;
         (!must_fail && written_bytes > 0).then_some(Written { file_offset, written_bytes })
     }
 }
