@@ -302,6 +302,25 @@ fn a_list_is_split_by_server() {
 }
 
 #[test]
+fn a_list_in_any_order_fails_with_one_of_its_parts() {
+    let mut harness = harness();
+    let piece = |file_offset, piece_bytes| Piece { file_offset, piece_bytes };
+    let pieces = Pieces::new(Vec::from([piece(UNIT, 5), piece(0, 5)])).unwrap();
+    let (bulk, clears) = (Some(bulk(7, 10)), ClearPrivileges::Nothing);
+    let list = WriteList { inode: FILE, pieces: &pieces, bulk, sync: false, clears };
+    harness.call(1, Call::WriteList(list));
+    let parts: Vec<ReceivedRequest> = harness.requests.drain(..).collect();
+    for part in &parts {
+        if part.head.shard == shard(0) {
+            harness.fail(part, Status::NoSpace);
+        } else {
+            harness.answer(part, &Written { file_offset: UNIT, written_bytes: 5 }.to_bytes());
+        }
+    }
+    assert_eq!(harness.outcome(), Err(Status::NoSpace));
+}
+
+#[test]
 fn a_sync_goes_to_every_shard_of_the_file() {
     let mut harness = harness();
     harness.call(1, Call::Sync(Sync { inode: FILE, contents: true, handle: None }));
