@@ -7,7 +7,7 @@ use crate::fixture::{
 use registry::{LocalError, LocalEtcd};
 use rustix::process::Signal;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -566,4 +566,51 @@ fn objects_below(folder: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() { objects_below(&path, found) } else { found.push(path) }
     }
+}
+
+/// Asks etcd's gateway.
+fn ask_etcd(cluster: &Cluster, path: &str, body: &serde_json::Value) -> serde_json::Value {
+    let mut stream = std::net::TcpStream::connect(cluster.at[0]).unwrap();
+    let body = body.to_string();
+    let host = cluster.at[0];
+    write!(
+        stream,
+        "POST /v3/{path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let (_, reply) = reply.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(reply).unwrap()
+}
+
+#[test]
+fn a_token_ends_with_its_time_and_joins_when_etcd_is_back() {
+    let Some(mut cluster) = Cluster::new("cluster_token_time") else { return };
+    cluster.init();
+    let _one = cluster.serve("one", &own_address(), &[]);
+    let (url, token) = (cluster.url(), cluster.token(&["--valid", "2h"]));
+    // "/lanefs/join/" and what comes behind it.
+    let range =
+        serde_json::json!({ "key": "L2xhbmVmcy9qb2luLw==", "range_end": "L2xhbmVmcy9qb2luMA==" });
+    let lease = ask_etcd(&cluster, "kv/range", &range)["kvs"][0]["lease"].clone();
+    let time = ask_etcd(&cluster, "lease/timetolive", &serde_json::json!({ "ID": lease }));
+    assert_eq!(time["grantedTTL"], "7200", "{time}");
+    let ends = ask_etcd(&cluster, "lease/revoke", &serde_json::json!({ "ID": lease }));
+    assert!(ends["error"].is_null(), "{ends}");
+    let join = ["--cluster", &url, "--join"];
+    let (code, said) = cluster.refused("two", &[&join[..], &[&token]].concat());
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("its time is over"), "{said}");
+    let token = cluster.token(&[]);
+    cluster.stop_etcd();
+    let (code, said) = cluster.refused("two", &[&join[..], &[&token]].concat());
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("etcd does not answer"), "{said}");
+    assert!(!cluster.store("two").exists(), "a refused token makes no store");
+    // It was not used up.
+    cluster.start_etcd();
+    let _two = cluster.serve("two", &own_address(), &[&join[..], &[&token]].concat());
+    until("etcd counts both as alive", || cluster.up_servers() == [1, 2]);
 }
