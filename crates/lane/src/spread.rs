@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! Glimpse, settle ─▶ LookAtPart ─▶ other parts: ─▶ PartContents ─▶ all: the home part, merged
-//! Truncate ───────▶ CutPart ────▶ recorded there ─▶ PartCut ─────▶ all: the home part, recorded
+//! Truncate ─▶ CutPart, to the part with the new last byte ─▶ to the others ─▶ recorded there ─▶
+//!             PartCut ─▶ all: the home part, recorded
 //! ```
 //! Nothing of an operation outlives this lane's start: its client sends it again. Invariants: a
 //! truncation of a file runs alone among these, so that no look sees one part before and another
@@ -60,8 +61,9 @@ struct Running {
     number: u64,
     whole: Whole,
     layout: Layout,
-    /// The shards that have not answered; not this lane's.
+    /// The shards that have not answered, and those that are asked when they have.
     left: BTreeSet<ShardId>,
+    then: BTreeSet<ShardId>,
     /// What those have that did.
     contents: Option<Contents>,
     failed: bool,
@@ -208,10 +210,18 @@ impl Lane {
             self.spread.number_last = number;
             let home = self.config.map.data_shard(inode, 0);
             let all = self.config.map.data_shards(inode, layout);
-            let left: BTreeSet<ShardId> = all.filter(|shard| *shard != home).collect();
+            let mut then: BTreeSet<ShardId> = all.filter(|shard| *shard != home).collect();
+            let mut left = BTreeSet::new();
+            if let Some(size_bytes) = whole.cut().filter(|size_bytes| *size_bytes > 0) {
+                // From here on the file is not shorter than that, whatever is cut before a crash.
+                let (last, _) = layout.last(size_bytes);
+                let first = self.config.map.stripe_shard(inode, layout, last);
+                then.remove(&first);
+                left.insert(first);
+            }
             let (contents, failed, at_home) = (None, false, None);
             let asks: Vec<ShardId> = left.iter().copied().collect();
-            let running = Running { number, whole, layout, left, contents, failed, at_home };
+            let running = Running { number, whole, layout, left, then, contents, failed, at_home };
             if let Some(file) = self.spread.files.get_mut(&inode) {
                 file.running.push(running);
             }
@@ -294,6 +304,11 @@ impl Lane {
         let Some(running) = self.running_whole(inode, number) else { return };
         if !running.left.is_empty() || running.at_home.is_some() {
             return;
+        }
+        if !running.failed && !running.then.is_empty() {
+            running.left = core::mem::take(&mut running.then);
+            let asks: Vec<ShardId> = running.left.iter().copied().collect();
+            return asks.into_iter().for_each(|shard| self.ask_part(turn, inode, (number, shard)));
         }
         let (whole, layout, failed) = (running.whole.clone(), running.layout, running.failed);
         match whole {
