@@ -1,15 +1,18 @@
 //! What clients, exports and jobs have used. An open connection has its own tally
 //! ([`crate::connections::Served`]), which is added to the accounts when it ends.
 //!
-//! Invariant: the number of accounts is bounded. A new one takes the place of the one that has been
-//! idle for the longest time, which is added to the others; while all are in use, the new one is
-//! itself counted among the others.
+//! Invariant: the number of accounts is bounded. A new one takes the place of an idle one of the party
+//! that has most of them, the one that has been idle for the longest time, which is added to the
+//! others: so who invents names pushes out its own. While none is idle, the new one is itself counted
+//! among the others.
 
 use crate::connections::{Open, Used};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
+use interface::Party;
 use wire::ClientUuid;
 use wire::counters::{By, Label, Metric, OTHERS, Row, Tally};
 
@@ -67,11 +70,11 @@ impl Accounts {
         let export = (Label::Export, export.clone());
         let of_job = (Label::Job, job.clone());
         let of_client = [(Label::Client, uuid), (Label::Host, host.clone())];
-        self.clients.open(&open.client, || {
+        self.clients.open(&open.client, open.party, || {
             of_client.into_iter().chain([export.clone(), of_job.clone()]).collect()
         });
-        self.exports.open(&open.binding.export_no, || [export.clone()].into());
-        self.jobs.open(job, || [of_job.clone()].into());
+        self.exports.open(&open.binding.export_no, open.party, || [export.clone()].into());
+        self.jobs.open(job, open.party, || [of_job.clone()].into());
     }
 
     /// A connection ends.
@@ -132,6 +135,8 @@ impl Accounts {
 #[derive(Debug)]
 struct Account {
     labels: Labels,
+    /// The first one that used it.
+    party: Party,
     /// Of connections that have ended.
     tally: Tally,
     conn_count: usize,
@@ -155,13 +160,13 @@ impl<K: Clone + Ord> Ledger<K> {
         Self { accounts, others, others_label, left_no_last: 0, count_max }
     }
 
-    fn open(&mut self, key: &K, labels: impl FnOnce() -> Labels) {
+    fn open(&mut self, key: &K, party: Party, labels: impl FnOnce() -> Labels) {
         if !self.accounts.contains_key(key) {
             if self.accounts.len() >= self.count_max && !self.merge_idle() {
                 return;
             }
             let (tally, conn_count, left_no) = (Tally::default(), 0, 0);
-            let account = Account { labels: labels(), tally, conn_count, left_no };
+            let account = Account { labels: labels(), party, tally, conn_count, left_no };
             self.accounts.insert(key.clone(), account);
         }
         if let Some(account) = self.accounts.get_mut(key) {
@@ -169,12 +174,18 @@ impl<K: Clone + Ord> Ledger<K> {
         }
     }
 
-    /// Adds the account that has been idle for the longest time to the others. Returns whether there
-    /// was one.
+    /// Of the party that has most accounts, and an idle one, adds the one that has been idle for the
+    /// longest time to the others. Returns whether there was one.
     fn merge_idle(&mut self) -> bool {
+        let mut counts: BTreeMap<Party, usize> = BTreeMap::new();
+        self.accounts.values().for_each(|it| *counts.entry(it.party).or_default() += 1);
         let idle = self.accounts.iter().filter(|(_, account)| account.conn_count == 0);
-        let oldest = idle.min_by_key(|(_, account)| account.left_no).map(|(key, _)| key.clone());
-        let Some(account) = oldest.and_then(|key| self.accounts.remove(&key)) else {
+        let first = idle.min_by_key(|(_, account)| {
+            let count = counts.get(&account.party).copied().unwrap_or(0);
+            (Reverse(count), account.left_no)
+        });
+        let first = first.map(|(key, _)| key.clone());
+        let Some(account) = first.and_then(|key| self.accounts.remove(&key)) else {
             return false;
         };
         self.others.add(&account.tally);
@@ -211,5 +222,67 @@ impl<K: Clone + Ord> Ledger<K> {
             rows.push(([(self.others_label, String::from(OTHERS))].into(), others));
         }
         rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use alloc::string::ToString as _;
+
+    const VICTIM: Party = Party(7);
+    const ATTACKER: Party = Party(8);
+
+    fn open(jobs: &mut Ledger<String>, job: &str, party: Party) {
+        jobs.open(&job.to_string(), party, || [(Label::Job, job.to_string())].into());
+    }
+
+    fn close(jobs: &mut Ledger<String>, job: &str, request_count: u64) {
+        jobs.close(&job.to_string(), &Tally { request_count, ..Tally::default() });
+    }
+
+    /// The requests of each row.
+    fn counts(jobs: &Ledger<String>) -> BTreeMap<String, u64> {
+        let rows = jobs.rows(core::iter::empty(), &Tally::default());
+        rows.into_iter().map(|(labels, tally)| (labels[0].1.clone(), tally.request_count)).collect()
+    }
+
+    #[test]
+    fn who_invents_ten_thousand_jobs_grows_nothing_and_pushes_out_nobody_elses() {
+        let mut jobs = Ledger::new(Label::Job, JOB_COUNT_MAX);
+        open(&mut jobs, "used", VICTIM);
+        open(&mut jobs, "over", VICTIM);
+        close(&mut jobs, "over", 5);
+        for number in 0..10_000 {
+            let job = format!("job{number}");
+            open(&mut jobs, &job, ATTACKER);
+            close(&mut jobs, &job, 1);
+            assert!(jobs.accounts.len() <= JOB_COUNT_MAX);
+        }
+        close(&mut jobs, "used", 7);
+        let counted = counts(&jobs);
+        assert_eq!(counted.len(), JOB_COUNT_MAX + 1);
+        assert_eq!((counted["over"], counted["used"]), (5, 7));
+        let own_count = JOB_COUNT_MAX as u64 - 2;
+        assert_eq!(counted[OTHERS], 10_000 - own_count);
+        assert_eq!(counted.values().sum::<u64>(), 10_012);
+    }
+
+    #[test]
+    fn while_all_are_in_use_a_new_one_is_counted_among_the_others() {
+        let mut jobs = Ledger::new(Label::Job, JOB_COUNT_MAX);
+        let names: Vec<String> = (0..10_000).map(|number| format!("job{number}")).collect();
+        names.iter().for_each(|job| open(&mut jobs, job, ATTACKER));
+        open(&mut jobs, "used", VICTIM);
+        assert_eq!(jobs.accounts.len(), JOB_COUNT_MAX);
+        close(&mut jobs, "used", 7);
+        names.iter().for_each(|job| close(&mut jobs, job, 1));
+        let counted = counts(&jobs);
+        assert_eq!(counted[OTHERS], 10_007 - JOB_COUNT_MAX as u64);
+        // There is an idle one for it now.
+        open(&mut jobs, "used", VICTIM);
+        close(&mut jobs, "used", 3);
+        assert_eq!(counts(&jobs)["used"], 3);
     }
 }
