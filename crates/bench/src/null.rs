@@ -403,6 +403,7 @@ impl Core for NullFs {
                 NetEvent::HandedOver { .. }
                 | NetEvent::Sealed { .. }
                 | NetEvent::FromThisHost { .. }
+                | NetEvent::SentLate { .. }
                 | NetEvent::CertificateRefused { .. }
                 | NetEvent::ConnectFailed { .. }
                 | NetEvent::Closed { .. },

@@ -293,6 +293,7 @@ impl Client {
             // For servers only.
             NetEvent::HandedOver { .. }
             | NetEvent::FromThisHost { .. }
+            | NetEvent::SentLate { .. }
             | NetEvent::CertificateRefused { .. } => {}
         }
     }

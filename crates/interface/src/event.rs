@@ -207,6 +207,29 @@ pub struct LaneTime {
     pub backlog_ns: u64,
     /// Since its start.
     pub up_ms: u64,
+    /// How long its sends took.
+    pub send_times: SendTimes,
+}
+
+/// How long sends took, from when their bytes were queued until the kernel had taken them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SendTimes {
+    /// By [`SendTimes::LIMITS_US`]: those that took at most that, and more than the limit before.
+    pub counts: [u64; Self::LIMITS_US.len()],
+    /// The sum of the times.
+    pub sum_us: u64,
+}
+
+impl SendTimes {
+    /// The limits of the counts; each is also that of a bucket of [`wire::counters::Histogram`].
+    pub const LIMITS_US: [u64; 8] = [0, 255, 1_023, 4_095, 16_383, 131_071, 1_048_575, u64::MAX];
+
+    /// Adds a send.
+    pub fn record(&mut self, took_us: u64) {
+        let index = Self::LIMITS_US.iter().position(|limit_us| took_us <= *limit_us);
+        self.counts[index.unwrap_or(0)] += 1;
+        self.sum_us = self.sum_us.saturating_add(took_us);
+    }
 }
 
 /// An event.
@@ -310,6 +333,14 @@ pub enum NetEvent {
         ticket: Ticket,
         /// Why.
         reason: CloseReason,
+    },
+    /// Server: the kernel has taken bytes of a connection at last: its client reads slowly, or the
+    /// network is slow.
+    SentLate {
+        /// Which.
+        conn: ConnId,
+        /// Since they were queued.
+        took_us: u64,
     },
     /// A connection ended without [`crate::NetAction::Close`]. No event of it follows.
     Closed {

@@ -43,8 +43,8 @@ pub use arena::{Arena, Span};
 pub use buffer::{BufId, Bulk, ContentsMac, NO_MAC, Object, mac_of};
 pub use event::{
     BadCertificate, CertificateFlaw, CloseReason, ConnId, Errno, Event, KernelEvent, KernelSlot,
-    LaneTime, LogSpace, NetEvent, ObjectEvent, ObjectPiece, ObjectStat, PeerEvent, StoreEvent,
-    StoreSpace, SumRange, Ticket, Usage,
+    LaneTime, LogSpace, NetEvent, ObjectEvent, ObjectPiece, ObjectStat, PeerEvent, SendTimes,
+    StoreEvent, StoreSpace, SumRange, Ticket, Usage,
 };
 pub use message::{FileVersion, LockRequest, MountMessage};
 pub use seed::Seed;

@@ -35,7 +35,7 @@ impl Lane {
         let outcome = self.arrive(turn, conn, (frame, bulk), earlier);
         if let Some(current) = self.traces.executed(depth) {
             let client = self.connections.get(conn).map(|open| open.client);
-            self.traces.end(current, turn.arena.get(frame), client);
+            self.traces.end(current, turn.arena.get(frame), (client, turn.now.mono));
         }
         let retained = match outcome {
             Ok(retained) => retained,

@@ -201,6 +201,9 @@ impl Lane {
             }
             NetEvent::CertificateRefused { bad, client } => self.on_uncertified(turn, bad, client),
             NetEvent::HandedOver { conn, hello } => self.on_hello(turn, conn, hello, true),
+            NetEvent::SentLate { conn, took_us } => {
+                self.on_sent_late(turn.now.mono, (conn, took_us));
+            }
             NetEvent::Closed { conn, reason } => self.on_closed(turn, conn, reason),
             NetEvent::Connected { ticket, conn } => self.on_peer_connected(turn, ticket, conn),
             NetEvent::ConnectFailed { ticket, .. } => self.on_peer_connect_failed(turn, ticket),

@@ -21,7 +21,7 @@ use crate::request::ReceivedRequest;
 use crate::request_header::{RequestHeader, TraceNo};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use interface::{Mono, Turn};
+use interface::{ConnId, Mono, Turn};
 use meta::EndedWait;
 use wire::traces::{Kept, WaitCause, is_sample};
 use wire::{ClientUuid, Header, Op, SessionId, Status, Xid};
@@ -101,7 +101,20 @@ struct Done {
     /// Queue, execution, commit.
     phases_us: [u64; 3],
     flush_us: u64,
+    /// When its reply was queued.
+    replied: Mono,
+    /// From there until the kernel had taken it, if that took long.
+    reply_us: u64,
     status: Status,
+}
+
+/// Replies that the kernel took late.
+#[derive(Clone, Copy, Debug)]
+struct LateReply {
+    session: SessionId,
+    client: ClientUuid,
+    took_us: u64,
+    ended: Mono,
 }
 
 /// A wait for a lock on a file that has ended.
@@ -125,6 +138,7 @@ pub(crate) struct Traces {
     slow: VecDeque<Done>,
     samples: VecDeque<Done>,
     lock_waits: VecDeque<LockWait>,
+    late_replies: VecDeque<LateReply>,
     /// The requests that began in this turn so far.
     turn_count: u32,
     slow_us: u64,
@@ -144,6 +158,7 @@ impl Traces {
             slow: VecDeque::new(),
             samples: VecDeque::new(),
             lock_waits: VecDeque::new(),
+            late_replies: VecDeque::new(),
             turn_count: 0,
             slow_us: slow_ms.saturating_mul(1000),
             swept_at: Mono(0),
@@ -263,7 +278,12 @@ impl Traces {
 
     /// A request is not answered, or was traced, or is a sample.
     #[cold]
-    pub(crate) fn end(&mut self, current: Current, frame: &[u8], client: Option<ClientUuid>) {
+    pub(crate) fn end(
+        &mut self,
+        current: Current,
+        frame: &[u8],
+        (client, now): (Option<ClientUuid>, Mono),
+    ) {
         let Some(status) = current.status else { return self.open(current, frame) };
         if current.is_reserved && current.no != self.spare {
             self.free.push(current.no);
@@ -272,9 +292,11 @@ impl Traces {
             && current.is_sample
             && let Some(open) = opened(&current, frame)
         {
-            let (kept, phases_us, flush_us) = (Kept::Sample, [0; 3], 0);
             let client = client.unwrap_or_default();
-            keep(&mut self.samples, Done { kept, open, client, phases_us, flush_us, status });
+            let phases_us = [0; 3];
+            let (kept, flush_us, replied, reply_us) = (Kept::Sample, 0, now, 0);
+            let done = Done { kept, open, client, phases_us, flush_us, replied, reply_us, status };
+            keep(&mut self.samples, done);
         }
     }
 
@@ -350,6 +372,24 @@ impl Traces {
             (current.status, current.was_open) = (Some(status), open.is_some());
         }
         open
+    }
+
+    fn on_late_reply(&mut self, late: LateReply) {
+        let LateReply { session, took_us, ended, .. } = late;
+        let mut is_known = false;
+        for done in self.slow.iter_mut().chain(&mut self.samples) {
+            let late_us = ended.since_ns(done.replied) / 1000;
+            if done.open.names.session == session && done.reply_us == 0 && late_us <= took_us {
+                done.reply_us = late_us;
+                is_known = true;
+            }
+        }
+        if !is_known {
+            if self.late_replies.len() >= KEPT_COUNT_MAX {
+                self.late_replies.pop_front();
+            }
+            self.late_replies.push_back(late);
+        }
     }
 
     /// A wait for a lock on a file has ended: its request was answered when it began.
@@ -437,7 +477,18 @@ impl Lane {
         let flush_us = self.commit.flush_us(now).min(phases_us[2]);
         let Traces { slow, samples, .. } = &mut self.traces;
         let (kept, ring) = if is_slow { (Kept::Slow, slow) } else { (Kept::Sample, samples) };
-        keep(ring, Done { kept, open, client, phases_us, flush_us, status });
+        let (replied, reply_us) = (now, 0);
+        keep(ring, Done { kept, open, client, phases_us, flush_us, replied, reply_us, status });
+    }
+
+    /// The kernel has taken replies of a connection late: of requests that are kept, the reply is
+    /// said to have taken that long; else it is kept by itself.
+    pub(crate) fn on_sent_late(&mut self, now: Mono, (conn, took_us): (ConnId, u64)) {
+        let Some(open) = self.connections.get(conn) else { return };
+        let (session, client) = (open.session, open.client);
+        if self.config.limits.observes && took_us >= self.traces.slow_us {
+            self.traces.on_late_reply(LateReply { session, client, took_us, ended: now });
+        }
     }
 
     /// Ends traces whose requests have ended without a reply, if there are too many.

@@ -21,6 +21,7 @@ mod recv;
 mod relay;
 mod sealed;
 mod sendfile;
+mod sending;
 mod sums;
 mod unfinished;
 
@@ -43,6 +44,7 @@ use landing::Landed;
 use relay::Relay;
 use rustix::net::{Shutdown, shutdown};
 use seal::Seal;
+use sending::Sending;
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -56,9 +58,6 @@ const INDEX_BITS: u32 = 20;
 /// Queued replies below this wait for those to requests of the same receive.
 const GATHER_BYTES_MAX: usize = 4096;
 const CANCELLED: Errno = Errno(125);
-/// EAGAIN: the socket's send buffer is full.
-const FULL: Errno = Errno(11);
-const BROKEN_PIPE: Errno = Errno(32);
 
 enum State {
     Connecting {
@@ -111,6 +110,7 @@ struct Conn {
     send_armed: bool,
     /// The send in flight is at once: its success ends no wait.
     sends_at_once: bool,
+    sending: Sending,
     /// It waits for space in the socket's send buffer.
     writable_armed: bool,
     /// System calls on the socket do not block. The driver's sends and receives ignore this.
@@ -272,26 +272,6 @@ impl Conns {
 
     // --- completions -----------------------------------------------------------------------------
 
-    pub(crate) fn on_send(&mut self, index: u32, result: Result<u32, Errno>, io: &mut IoContext) {
-        let conn = self.conn(index);
-        conn.send_armed = false;
-        if let Ok(sent_bytes) = result {
-            conn.outbox.sent(sent_bytes as usize);
-            io.counters.out_bytes += u64::from(sent_bytes);
-        }
-        let was_at_once = !std::mem::replace(&mut conn.socket_full, !conn.outbox.is_through());
-        match (&conn.state, result) {
-            (State::Dead, _) => self.remove_if_quiet(index, io),
-            (_, Err(FULL)) if was_at_once => self.touch(index),
-            (_, Ok(sent_bytes)) if sent_bytes > 0 => self.touch(index),
-            (State::Closing { .. }, _) => self.abort(index, io),
-            (_, result) => {
-                let errno = result.err().unwrap_or(BROKEN_PIPE);
-                self.fail(index, CloseReason::Failed(errno), io);
-            }
-        }
-    }
-
     pub(crate) fn on_recv(&mut self, index: u32, result: Result<u32, Errno>, io: &mut IoContext) {
         let conn = self.conn(index);
         conn.recv_armed = false;
@@ -382,7 +362,11 @@ impl Conns {
     fn arm_send(&mut self, index: u32, io: &mut IoContext) {
         let Some(conn) = self.slots.get_mut(index as usize) else { return };
         let sends = conn.is_open() || matches!(conn.state, State::Closing { .. });
-        let more = conn.outbox.has_more() || !conn.is_open();
+        let has_more = conn.outbox.has_more();
+        if has_more && (conn.send_armed || conn.writable_armed) {
+            conn.sending.queue(io.now.mono);
+        }
+        let more = has_more || !conn.is_open();
         if sends && conn.send_armed && conn.sends_at_once && more {
             // A following send or the close is done in the next turn, which does not wait.
             return self.touch(index);
@@ -403,6 +387,7 @@ impl Conns {
             !conn.socket_full && conn.is_open() && conn.outbox.unsent_bytes() < pause_bytes;
         if let Some(op) = conn.outbox.next(conn.raw(), at_once, &mut io.pool) {
             conn.send_armed = true;
+            conn.sending.begin(io.now.mono);
             conn.sends_at_once = matches!(
                 op,
                 Op::Send { at_once: true, .. } | Op::SendGathered { at_once: true, .. }
@@ -417,6 +402,8 @@ impl Conns {
             }
             return;
         }
+        self.time_files(index, io);
+        let conn = self.conn(index);
         if let State::Closing { shut, peer_ended } = &mut conn.state {
             let ended = *peer_ended;
             if !std::mem::replace(shut, true)

@@ -1,5 +1,7 @@
 //! Counters of a ring.
 
+use interface::SendTimes;
+
 /// Counters of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
@@ -41,6 +43,8 @@ pub struct Counters {
     pub recv_count: u64,
     /// Sends and gathered sends.
     pub send_count: u64,
+    /// How long sends took; without those of file ranges that the kernel took at once.
+    pub send_times: SendTimes,
     /// sendfile calls.
     pub sendfile_count: u64,
     /// Bytes sent by sendfile; included in [`Self::out_bytes`].

@@ -44,7 +44,8 @@ pub(crate) fn lane_time(lane: &Counters, (began, now): (Mono, Mono)) -> LaneTime
     let thread = clock_gettime(ClockId::ThreadCPUTime);
     let cpu_ns = count_of(thread.tv_sec) * 1_000_000_000 + count_of(thread.tv_nsec);
     let up_ms = now.since_ns(began) / 1_000_000;
-    LaneTime { now, cpu_ns, backlog_ns: lane.backlog_ns, up_ms }
+    let Counters { backlog_ns, send_times, .. } = *lane;
+    LaneTime { now, cpu_ns, backlog_ns, up_ms, send_times }
 }
 
 /// What the process has in memory; 0 where there is no /proc.

@@ -82,7 +82,9 @@ pub struct RequestTrace {
     pub execution_us: u64,
     /// From there to its reply.
     pub commit_us: u64,
-    /// Of that, what the last flush of the log took.
+    /// From there until the kernel had taken the reply, where that took long.
+    pub reply_us: u64,
+    /// Of the time to the reply, what the last flush of the log took.
     pub flush_us: u64,
     /// The requests that the lane executed before it in the same turn.
     pub ahead_count: u64,
@@ -149,6 +151,8 @@ pub enum WaitCause {
     Contents = 11,
     /// Other shards, which take part in its change.
     Participants = 12,
+    /// Its client, or the network, to take the reply.
+    Reply = 13,
 }
 
 impl Kept {
@@ -168,7 +172,7 @@ impl Kept {
 
 impl WaitCause {
     /// All.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Batch,
         Self::Write,
         Self::Lock,
@@ -181,6 +185,7 @@ impl WaitCause {
         Self::FileLock,
         Self::Contents,
         Self::Participants,
+        Self::Reply,
     ];
 
     /// Its name.
@@ -199,14 +204,16 @@ impl WaitCause {
             Self::FileLock => "file_lock",
             Self::Contents => "contents",
             Self::Participants => "participants",
+            Self::Reply => "reply",
         }
     }
 }
 
 impl RequestTrace {
-    /// From its arrival to its reply, or until now.
+    /// From its arrival until its reply was sent, or until now.
     #[must_use]
     pub const fn total_us(&self) -> u64 {
-        self.queue_us.saturating_add(self.execution_us).saturating_add(self.commit_us)
+        let executed_us = self.queue_us.saturating_add(self.execution_us);
+        executed_us.saturating_add(self.commit_us).saturating_add(self.reply_us)
     }
 }

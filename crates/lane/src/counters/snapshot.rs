@@ -4,8 +4,8 @@ use super::{OpCounts, Tally};
 use crate::Lane;
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
-use interface::{LaneTime, Usage};
-use wire::counters::{By, Label, Metric, Row, Snapshot, Value};
+use interface::{LaneTime, SendTimes, Usage};
+use wire::counters::{By, Histogram, Label, Metric, Row, Snapshot, Value};
 use wire::{Op, Stats};
 
 impl Lane {
@@ -32,7 +32,7 @@ impl Lane {
     }
 
     fn set_times(&self, row: &mut Row, lane_time: &LaneTime) {
-        let LaneTime { now, cpu_ns, backlog_ns, up_ms } = *lane_time;
+        let LaneTime { now, cpu_ns, backlog_ns, up_ms, send_times } = *lane_time;
         row.set_numbers(&[
             (Metric::FlushAge, self.commit.flush_age_us(now)),
             (Metric::LockAge, self.waiters.lock_age_us(now)),
@@ -40,6 +40,10 @@ impl Lane {
             (Metric::BacklogTime, backlog_ns),
             (Metric::UpTime, up_ms),
         ]);
+        let SendTimes { counts, sum_us } = send_times;
+        let by_limit = SendTimes::LIMITS_US.into_iter().zip(counts);
+        let replies = Histogram::of_limits(sum_us, by_limit);
+        row.set(Metric::SendTime, Value::Histogram(replies));
     }
 
     fn op_rows(&self) -> Vec<Row> {

@@ -1,13 +1,16 @@
 //! Operations of the test server's store.
 
 use super::TestServer;
-use interface::{Action, Errno, LaneTime, Mono, StoreEvent, Usage};
+use interface::{Action, Errno, LaneTime, Mono, SendTimes, StoreEvent, Usage};
 use test_runtime::{Operation, Patch};
 use wire::Rules;
 
 /// How the lanes of the test server spend their time.
 pub(crate) const LANE_TIME: LaneTime =
-    LaneTime { now: Mono(0), cpu_ns: 117, backlog_ns: 118, up_ms: 119 };
+    LaneTime { now: Mono(0), cpu_ns: 117, backlog_ns: 118, up_ms: 119, send_times: SEND_TIMES };
+
+/// One send that took nothing, and one that took 20 ms.
+const SEND_TIMES: SendTimes = SendTimes { counts: [1, 0, 0, 0, 0, 1, 0, 0], sum_us: 20_000 };
 
 /// The resource usage that the test server reports.
 pub(crate) const USAGE: Usage = Usage {

@@ -242,6 +242,11 @@ fn a_flush_has_a_time() {
     assert!(flushes.sum_us() >= 5000, "{flushes:?}");
     assert_eq!(row.number(Metric::LogFailed), Some(0));
     assert_eq!(row.number(Metric::UpTime), Some(119));
+    let found = snapshot(&mut server, &mut admin);
+    let replies = found.rows(By::Lane)[0].histogram(Metric::SendTime).unwrap();
+    let bounds: Vec<_> = replies.bounds().collect();
+    assert_eq!(bounds, [(Some(0), 1), (Some(131_071), 1)]);
+    assert_eq!(replies.sum_us(), 20_000);
 }
 
 #[test]

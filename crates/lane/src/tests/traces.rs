@@ -5,6 +5,7 @@ use super::file_locks::{Client, WRITE, ask, file, waits};
 use super::peer::{HelloFields, Peer, ROOT, create, name};
 use crate::test_server::TestServer;
 use alloc::vec::Vec;
+use interface::{Event, NetEvent};
 use wire::traces::{Kept, RequestTrace, Traces, WaitCause};
 use wire::{ClientUuid, Freeze, Getattr, InodeNo, Lookup, Op, Purpose, Request, Status, Wire as _};
 
@@ -198,6 +199,37 @@ fn what_a_lost_connection_asked_for_leaves_no_trace_open() {
     server.run();
     assert!(traces(&mut server, &mut admin).is_empty());
     assert_eq!(server.lane(0).traces.open_count(), 0);
+}
+
+#[test]
+fn a_reply_that_its_client_reads_late_is_named() {
+    let mut server = TestServer::started(80, 1);
+    let (mut admin, mut peer) = (admin(&mut server), Peer::new(&mut server, &HelloFields::new(1)));
+    let conn = peer.conn;
+    let late = |took_us| Event::Net(NetEvent::SentLate { conn, took_us });
+    // Of a request that is kept: its reply took until now.
+    let head = Request { trace_id: 64, ..peer.head(Op::Getattr, InodeNo::ROOT.shard(), 0) };
+    peer.send(&mut server, &head, &Getattr { inode: InodeNo::ROOT }.to_bytes(), None);
+    server.run();
+    server.sleep(400_000_000);
+    server.event(0, late(1_000));
+    server.event(0, late(500_000));
+    server.run();
+    let found = traces(&mut server, &mut admin);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!((400_000..500_000).contains(&found[0].reply_us), "{found:?}");
+    assert_eq!(found[0].total_us(), found[0].reply_us);
+    let wait = found[0].waits.last().unwrap();
+    assert_eq!((wait.cause, wait.took_us), (WaitCause::Reply, found[0].reply_us));
+    // Of requests that are not: by itself.
+    server.sleep(1_000_000_000);
+    server.event(0, late(300_000));
+    server.run();
+    let found = traces(&mut server, &mut admin);
+    assert_eq!(found.len(), 2, "{found:?}");
+    let alone = found.iter().find(|trace| trace.op.is_none()).unwrap();
+    assert_eq!((alone.kept, alone.reply_us), (Kept::Slow, 300_000));
+    assert_eq!(alone.client.client, ClientUuid([1; 16]));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a lane answers about requests: those that it has kept, and those that wait in it.
 
-use super::{Done, LockWait, Open};
+use super::{Done, LateReply, LockWait, Open};
 use crate::Lane;
 use crate::request_header::{Target, Times};
 use crate::session::State;
@@ -38,11 +38,13 @@ impl Lane {
         requests.extend(kept.map(|done| self.kept_request(done, now)));
         let lock_waits = self.traces.lock_waits.iter().rev();
         requests.extend(lock_waits.map(|ended| self.ended_lock_wait(ended, now)));
+        let late_replies = self.traces.late_replies.iter().rev();
+        requests.extend(late_replies.map(|late| self.late_reply(late, now)));
         Traces { lane: self.config.lane.0, requests }
     }
 
     fn kept_request(&self, done: &Done, now: Mono) -> RequestTrace {
-        let Done { kept, open, client, phases_us, flush_us, status } = done;
+        let Done { kept, open, client, phases_us, flush_us, reply_us, status, .. } = done;
         let [queue_us, execution_us, commit_us] = *phases_us;
         let mut trace = self.described(open, *client, now);
         let executed_us = queue_us + execution_us;
@@ -54,11 +56,13 @@ impl Lane {
         };
         add(executing(open.names.op), queue_us, execution_us);
         add(committing(open.names.is_data), executed_us, commit_us);
+        add(WaitCause::Reply, executed_us + commit_us, *reply_us);
         RequestTrace {
             kept: *kept,
             queue_us,
             execution_us,
             commit_us,
+            reply_us: *reply_us,
             flush_us: *flush_us,
             status: Some(*status),
             ..trace
@@ -165,6 +169,21 @@ impl Lane {
             age_us: now.since_ns(since) / 1000,
             execution_us: took_us,
             status: Some(wait.status),
+            waits: [Wait { cause, begun_us, took_us, is_now: false, whom }].into(),
+            ..RequestTrace::default()
+        }
+    }
+
+    fn late_reply(&self, late: &LateReply, now: Mono) -> RequestTrace {
+        let LateReply { session, client, took_us, ended } = *late;
+        let (cause, begun_us, whom) = (WaitCause::Reply, 0, Vec::new());
+        RequestTrace {
+            kept: Kept::Slow,
+            client: self.party(client, 0),
+            export: self.label(client, Label::Export),
+            session,
+            age_us: now.since_ns(ended) / 1000 + took_us,
+            reply_us: took_us,
             waits: [Wait { cause, begun_us, took_us, is_now: false, whom }].into(),
             ..RequestTrace::default()
         }

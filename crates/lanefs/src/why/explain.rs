@@ -104,6 +104,9 @@ fn what_for(trace: &RequestTrace, (cause, is_now): (WaitCause, bool), whom: &[Pa
         WaitCause::Freeze => {
             "for the end of a freeze, which a backup or an administrator began".to_owned()
         }
+        WaitCause::Reply => {
+            "for its client to read the reply, or for the network between them".to_owned()
+        }
         WaitCause::Participants => "for other shards that take part in its change".to_owned(),
     }
 }
@@ -170,7 +173,11 @@ pub(super) fn subject(trace: &RequestTrace) -> String {
 
 /// What a request is, and what it is about.
 pub(super) fn request(trace: &RequestTrace) -> String {
-    let op = trace.op.map_or("?", |op| op.row().name);
+    let op = match trace.op {
+        Some(op) => op.row().name,
+        None if trace.reply_us > 0 => "replies",
+        None => "?",
+    };
     if trace.inode.is_none() { op.to_owned() } else { format!("{op} {}", subject(trace)) }
 }
 

@@ -67,6 +67,7 @@ fn at_server(shown: &Shown) -> Value {
         "queue_us": trace.queue_us,
         "execution_us": trace.execution_us,
         "commit_us": trace.commit_us,
+        "reply_us": trace.reply_us,
         "flush_us": trace.flush_us,
         "ahead_count": trace.ahead_count,
         "status": trace.status.map(|status| status.text()),

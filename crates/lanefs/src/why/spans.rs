@@ -89,9 +89,13 @@ fn at_server(
     ];
     add(explain::request(trace), 0, trace.total_us(), within, why);
     let mut at_us = 0;
-    for (name, took_us) in
-        [("queue", trace.queue_us), ("execution", trace.execution_us), ("commit", trace.commit_us)]
-    {
+    let phases = [
+        ("queue", trace.queue_us),
+        ("execution", trace.execution_us),
+        ("commit", trace.commit_us),
+        ("reply", trace.reply_us),
+    ];
+    for (name, took_us) in phases {
         if took_us > 0 {
             add(name.to_owned(), at_us, took_us, Some(whole), Vec::new());
         }

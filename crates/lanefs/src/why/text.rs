@@ -15,17 +15,18 @@ pub(super) fn put(out: &mut String, all: &[Story], left_out: usize) {
         return;
     }
     out.push_str(
-        "  TOTAL   QUEUE   EXEC.  COMMIT  (ms)                  WHEN        WHO: REQUEST\n",
+        "  TOTAL   QUEUE   EXEC.  COMMIT   REPLY  (ms)                  WHEN        WHO: REQUEST\n",
     );
     for story in all {
         let trace = at_servers(story);
-        let columns = [story.total_us(), trace.queue_us, trace.execution_us, trace.commit_us];
-        let [total, queue, execution, commit] = columns.map(ms);
+        let phases = [trace.queue_us, trace.execution_us, trace.commit_us, trace.reply_us];
+        let [queue, execution, commit, reply] = phases.map(ms);
+        let total = ms(story.total_us());
         let (bar, when) = (bar(&trace, story.total_us()), when(story));
         // A string can be written to.
         let _infallible = writeln!(
             out,
-            "{total:>7} {queue:>7} {execution:>7} {commit:>7}  {bar}  {when:<10}  {}",
+            "{total:>7} {queue:>7} {execution:>7} {commit:>7} {reply:>7}  {bar}  {when:<10}  {}",
             head(story)
         );
         for sentence in said::sentences(story) {
@@ -34,7 +35,7 @@ pub(super) fn put(out: &mut String, all: &[Story], left_out: usize) {
             out.push('\n');
         }
     }
-    out.push_str("Bars: q queue, e execution, c commit, at the server. ");
+    out.push_str("Bars: q queue, e execution, c commit, r reply, at the server. ");
     if left_out > 0 {
         // The same.
         let _infallible = write!(out, "{left_out} more: `--count` shows them. ");
@@ -77,6 +78,7 @@ fn at_servers(story: &Story) -> RequestTrace {
         sum.queue_us += shown.trace.queue_us;
         sum.execution_us += shown.trace.execution_us;
         sum.commit_us += shown.trace.commit_us;
+        sum.reply_us += shown.trace.reply_us;
     }
     sum
 }
@@ -95,9 +97,13 @@ fn ms(us: u64) -> String {
 fn bar(trace: &RequestTrace, total_us: u64) -> String {
     let mut bar = String::new();
     let mut until_us = 0;
-    for (part_us, cell) in
-        [(trace.queue_us, 'q'), (trace.execution_us, 'e'), (trace.commit_us, 'c')]
-    {
+    let parts = [
+        (trace.queue_us, 'q'),
+        (trace.execution_us, 'e'),
+        (trace.commit_us, 'c'),
+        (trace.reply_us, 'r'),
+    ];
+    for (part_us, cell) in parts {
         until_us += part_us;
         let cells = (until_us * BAR_CELLS).checked_div(total_us).unwrap_or(0);
         // Several exchanges at once take more than the whole.

@@ -1,6 +1,7 @@
 //! How a connection begins: accepted, or handed over by a peer lane.
 
 use super::sealed::Sealed;
+use super::sending::Sending;
 use super::{Admission, Conn, Conns, INDEX_BITS, State};
 use crate::framing::Inbox;
 use crate::io_context::IoContext;
@@ -96,6 +97,7 @@ impl Conns {
             recv_armed: false,
             send_armed: false,
             sends_at_once: false,
+            sending: Sending::default(),
             writable_armed: false,
             nonblocking: false,
             socket_full: false,

@@ -61,6 +61,7 @@ impl Conns {
     fn wait_for_space(&mut self, index: u32, io: &mut IoContext) {
         let conn = self.conn(index);
         conn.writable_armed = true;
+        conn.sending.queue(io.now.mono);
         let op = Op::Writable { socket: conn.raw() };
         // SAFETY: the operation names no memory, and the connection keeps the socket until nothing
         // is armed.

@@ -139,7 +139,8 @@ impl Core for ObjectServer {
                 self.ended.send(event).ok();
             }
             Event::Stop => turn.act(Action::Stopped),
-            Event::Tick | Event::Net(NetEvent::FromThisHost { .. }) => {}
+            Event::Tick | Event::Net(NetEvent::FromThisHost { .. } | NetEvent::SentLate { .. }) => {
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -513,6 +514,24 @@ fn a_client_that_does_not_read_delays_no_other() {
     }
     expect_much(&mut greedy, &bytes);
     server.stop();
+}
+
+#[test]
+fn what_a_client_reads_late_is_timed_and_reported() {
+    let server = Server::start(|_, _| {});
+    let bytes = noise(1, MIB);
+    server.put(1, &bytes);
+    let mut slow = small_buffer_client(&server);
+    ask_for_much(&mut slow);
+    // It is slow by this much; nothing waits for that.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    expect_much(&mut slow, &bytes);
+    let mut other = client(&server);
+    assert!(ask(&mut other, &read_request(1, 1, 0, 4096)).bulk == bytes[..4096]);
+    let times = server.stop().send_times;
+    assert!(times.counts[0] > 0, "{times:?}");
+    assert!(times.counts[5..].iter().sum::<u64>() > 0, "{times:?}");
+    assert!(times.sum_us >= 50_000, "{times:?}");
 }
 
 #[test]

@@ -28,6 +28,16 @@ impl Histogram {
         }
     }
 
+    /// Of times that were counted by limits: so many took at most so long.
+    #[must_use]
+    pub fn of_limits(sum_us: u64, counts: impl Iterator<Item = (u64, u64)>) -> Self {
+        let mut histogram = Self { counts: Vec::new(), sum_us };
+        for (limit_us, count) in counts.filter(|(_, count)| *count > 0) {
+            histogram.add(bucket_of(limit_us), count);
+        }
+        histogram
+    }
+
     fn add(&mut self, bucket: usize, count: u64) {
         if self.counts.len() <= bucket {
             self.counts.resize(bucket + 1, 0);

@@ -136,6 +136,9 @@ metrics! {
         "From the execution of requests to their outcome";
     CommitTime = 18, "phase_us" {"phase" = "commit"}, Histogram, Microseconds, Sum,
         "From the outcome of requests to their replies, which wait for what they depend on";
+    // Of lanes.
+    SendTime = 19, "send_us", Histogram, Microseconds, Sum,
+        "From the queueing of replies until the kernel had taken them, by sends of a connection";
     // Of lanes: changes and the log.
     Changes = 32, "changes", Counter, Count, Sum, "Requests that changed something";
     FromSlot = 33, "from_slot", Counter, Count, Sum, "Requests answered again, from their slots";

@@ -37,6 +37,7 @@ mod of_trace {
     pub(super) const AHEAD: u8 = 15;
     pub(super) const STATUS: u8 = 16;
     pub(super) const WAIT: u8 = 17;
+    pub(super) const REPLY: u8 = 18;
 }
 
 /// Fields of a wait.
@@ -124,6 +125,7 @@ fn put_trace(trace: &RequestTrace, out: &mut Vec<u8>) {
         queue_us,
         execution_us,
         commit_us,
+        reply_us,
         flush_us,
         ahead_count,
         status,
@@ -145,6 +147,7 @@ fn put_trace(trace: &RequestTrace, out: &mut Vec<u8>) {
         (of_trace::QUEUE, *queue_us),
         (of_trace::EXECUTION, *execution_us),
         (of_trace::COMMIT, *commit_us),
+        (of_trace::REPLY, *reply_us),
         (of_trace::FLUSH, *flush_us),
         (of_trace::AHEAD, *ahead_count),
         // One more, because 0 is a status.
@@ -243,6 +246,7 @@ fn read_trace(bytes: &[u8]) -> Result<Option<RequestTrace>, DecodeError> {
             of_trace::QUEUE => trace.queue_us = number(content)?,
             of_trace::EXECUTION => trace.execution_us = number(content)?,
             of_trace::COMMIT => trace.commit_us = number(content)?,
+            of_trace::REPLY => trace.reply_us = number(content)?,
             of_trace::FLUSH => trace.flush_us = number(content)?,
             of_trace::AHEAD => trace.ahead_count = number(content)?,
             of_trace::STATUS => {

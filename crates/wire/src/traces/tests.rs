@@ -55,6 +55,7 @@ impl Numbers {
             queue_us: self.next(1 << 30),
             execution_us: self.next(3),
             commit_us: self.next(3),
+            reply_us: self.next(3),
             flush_us: self.next(3),
             ahead_count: self.next(100),
             status: self.pick(&[None, Some(Status::Ok), Some(Status::Io)]),
