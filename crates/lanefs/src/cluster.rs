@@ -8,6 +8,7 @@ mod ask;
 pub(crate) mod check;
 pub(crate) mod join;
 pub(crate) mod membership;
+pub(crate) mod seen;
 mod show;
 mod token;
 

@@ -69,9 +69,10 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let server = membership.as_ref().map_or(ServerId::FIRST, |membership| membership.server);
     let Started { stoppers, row_threads, lanes: asked } =
         start((args, driver), (&mut store, &map, server), listener, credentials, &cores, &sender)?;
-    if let Some(membership) = &membership {
-        membership.follow(asked.clone())?;
-    }
+    let seen = match &membership {
+        Some(membership) => Some(membership.follow(asked.clone())?),
+        None => None,
+    };
     if lanes::wait_until_ready(&events, stoppers.len())? {
         // Asked to end while it started: it ends as it would later, and never says that it listens.
         lanes::stop(&stoppers);
@@ -95,7 +96,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
         ..Entry::of(Kind::Serve, args.parent_pid)
     };
     if let Some(metrics) = metrics {
-        metrics.start(asked, About::of(&entry))?;
+        metrics.start(asked, About::of(&entry, seen))?;
     }
     let _running = Running::begin(entry);
     out::print_line(&format!("listening on {address}, driver {}, {lanes}", driver.name()));

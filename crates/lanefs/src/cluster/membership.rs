@@ -9,6 +9,7 @@
 //! knows; it ends by itself only if the registry says that a copy of its store was started.
 
 use super::ask::{etcd, failed, read, remembered};
+use super::seen::Seen;
 use crate::questions::Lanes;
 use anyhow::{Context as _, Result, bail};
 use disk::Member;
@@ -103,11 +104,13 @@ impl Membership {
     }
 
     /// Gives the lanes each newer map from now on.
-    pub(crate) fn follow(&self, lanes: Lanes) -> Result<()> {
+    /// Returns what is seen of the cluster meanwhile.
+    pub(crate) fn follow(&self, lanes: Lanes) -> Result<Seen> {
         let (etcd, fs) = (etcd(&self.access)?, self.fs);
         let (alive, fault) = (self.alive.clone(), self.fault.clone());
         let (own, epoch) = ((self.server, alive, fault), self.map.epoch());
-        let mut followed = Followed { lanes, own, epoch, is_away: false };
+        let seen = Seen::new(self.server);
+        let mut followed = Followed { lanes, own, epoch, is_away: false, seen: seen.clone() };
         let thread = Builder::new().name("cluster map".to_owned());
         let spawned = thread.spawn(move || {
             follow(&etcd, fs.0, |step| {
@@ -116,7 +119,7 @@ impl Membership {
             });
         });
         spawned.context("cannot start a thread")?;
-        Ok(())
+        Ok(seen)
     }
 
     /// Ends it: the server may start again at once. An error if it had to end.
@@ -221,6 +224,7 @@ struct Followed {
     own: (ServerId, Alive, Arc<Fault>),
     epoch: MapEpoch,
     is_away: bool,
+    seen: Seen,
 }
 
 impl Followed {
@@ -229,6 +233,7 @@ impl Followed {
             Step::Is(cluster) => cluster,
             Step::Fails(error) => {
                 self.is_away = true;
+                self.seen.fails();
                 return warn!(
                     "{error}. Files are served as before; servers that start or join wait until it is back"
                 );
@@ -237,6 +242,7 @@ impl Followed {
         if std::mem::take(&mut self.is_away) {
             info!("etcd answers again");
         }
+        self.seen.is(cluster);
         let (server, alive, fault) = &self.own;
         if let Some(line) = cluster.overtaken(*server, alive) {
             return fault.set(line);

@@ -24,8 +24,8 @@ struct Found {
 }
 
 /// A line of `lanefs servers`.
-#[derive(Serialize)]
-struct ServerLine {
+#[derive(Clone, Serialize)]
+pub(super) struct ServerLine {
     id: u16,
     /// `None` before its first start.
     address: Option<String>,
@@ -42,8 +42,8 @@ struct ServerLine {
 }
 
 /// A line of `lanefs cluster status`: the shards of a server.
-#[derive(Serialize)]
-struct ShardsLine {
+#[derive(Clone, Serialize)]
+pub(super) struct ShardsLine {
     server: u16,
     up: bool,
     takes_new: bool,
@@ -198,11 +198,20 @@ const fn state_text(up: bool, takes_new: bool) -> &'static str {
 type OfServer<'a> = (ServerId, &'a Server, &'a Shards, bool);
 
 impl Found {
-    /// The servers, and whether they run.
     fn servers(&self) -> impl Iterator<Item = OfServer<'_>> {
-        let servers = self.cluster.servers();
-        servers.map(|(id, server, shards)| (id, server, shards, self.cluster.alive(id).is_some()))
+        servers_of(&self.cluster)
     }
+}
+
+/// The servers, and whether they run.
+fn servers_of(cluster: &Cluster) -> impl Iterator<Item = OfServer<'_>> {
+    let servers = cluster.servers();
+    servers.map(|(id, server, shards)| (id, server, shards, cluster.alive(id).is_some()))
+}
+
+/// A line of each server, of both kinds.
+pub(super) fn lines(cluster: &Cluster) -> (Vec<ServerLine>, Vec<ShardsLine>) {
+    (servers_of(cluster).map(server_line).collect(), servers_of(cluster).map(shards_line).collect())
 }
 
 fn server_line((id, server, _, up): OfServer<'_>) -> ServerLine {

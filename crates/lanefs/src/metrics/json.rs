@@ -2,6 +2,7 @@
 //! `lanefs stats --json`.
 
 use super::http::Body;
+use crate::cluster::seen::Seen;
 use crate::running::Entry;
 use crate::{args, stats, why};
 use anyhow::Result;
@@ -18,11 +19,13 @@ pub(crate) struct About {
     leases: String,
     pid: u32,
     started: SystemTime,
+    /// Its cluster, if it is in one.
+    cluster: Option<Seen>,
 }
 
 impl About {
     /// The server that this entry is about.
-    pub(crate) fn of(entry: &Entry) -> Self {
+    pub(crate) fn of(entry: &Entry, cluster: Option<Seen>) -> Self {
         Self {
             host: String::from_utf8_lossy(&library::host_name()).into_owned(),
             address: entry.address.clone().unwrap_or_default(),
@@ -30,6 +33,7 @@ impl About {
             leases: entry.leases.clone().unwrap_or_default(),
             pid: entry.pid,
             started: SystemTime::now(),
+            cluster,
         }
     }
 }
@@ -43,7 +47,7 @@ pub(super) fn body(about: &About, lanes: &[Snapshot]) -> Result<Body> {
             rows.iter().map(|row| Json::Object(stats::json::object((by, row)))).collect::<Vec<_>>()
         })
         .collect();
-    let About { host, address, driver, leases, pid, started } = about;
+    let About { host, address, driver, leases, pid, started, cluster } = about;
     let seconds = |at: SystemTime| {
         at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
     };
@@ -57,6 +61,7 @@ pub(super) fn body(about: &About, lanes: &[Snapshot]) -> Result<Body> {
         "lanes": lanes.len(),
         "started": seconds(*started),
         "time": seconds(SystemTime::now()),
+        "cluster": cluster.as_ref().map(Seen::state),
         "rows": rows,
     });
     Ok(Body::json(serde_json::to_string(&object)?))

@@ -4,6 +4,7 @@ use crate::fixture::{
     Fixture, Mount, Process, Server, failure, kill, must, own_address, program, skip, state_of,
     texts, until,
 };
+use crate::metrics::{ask, free_address};
 use registry::{LocalError, LocalEtcd};
 use rustix::process::Signal;
 use std::fs;
@@ -290,6 +291,32 @@ fn files_are_served_while_etcd_is_away() {
     assert!(cluster.token(&[]).starts_with("lanefs-join-"));
     other.stop();
     mount.stop();
+}
+
+#[test]
+fn the_page_of_a_server_shows_all_servers_and_which_is_away() {
+    let Some(cluster) = Cluster::new("cluster_page") else { return };
+    cluster.init();
+    let at = free_address();
+    let _one = cluster.serve("one", &own_address(), &["--metrics", &at]);
+    let two = cluster.join("two");
+    let seen = || {
+        let (_, body) = ask(&at, "GET /api/counters HTTP/1.1\r\nHost: localhost");
+        let page: serde_json::Value = serde_json::from_str(&body).unwrap();
+        page["cluster"].clone()
+    };
+    let up = |cluster: &serde_json::Value| -> Vec<bool> {
+        let servers = cluster["servers"].as_array().unwrap();
+        servers.iter().map(|server| server["up"] == true).collect()
+    };
+    until("both are up", || up(&seen()) == [true, true]);
+    let page = seen();
+    assert_eq!((page["own"].as_u64(), page["is_away"].as_bool()), (Some(1), Some(false)));
+    assert_eq!(page["servers"][1]["address"], two.address.as_str());
+    assert_eq!(page["shards"][1]["metadata"][0], SHARD_COUNT);
+    kill(two.process.pid());
+    drop(two);
+    until("the second is away", || up(&seen()) == [true, false]);
 }
 
 #[test]
