@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
@@ -58,21 +58,29 @@ fn one_screen_is_printed_and_logged() {
 }
 
 /// A terminal with a program in it, of which only the screen is read.
-struct Pane {
+pub(crate) struct Pane {
     /// Where its tmux listens.
     folder: TempDir,
 }
 
 impl Pane {
     /// `lanefs top` in a terminal of so many columns and lines, and what the terminal says behind it.
-    fn new(fixture: &Fixture, (columns, lines): (u16, u16), arguments: &[&str]) -> Self {
+    fn new(fixture: &Fixture, size: (u16, u16), arguments: &[&str]) -> Self {
+        Self::running(fixture, size, &[&["top"], arguments].concat())
+    }
+
+    /// The same of any command.
+    pub(crate) fn running(
+        fixture: &Fixture,
+        (columns, lines): (u16, u16),
+        arguments: &[&str],
+    ) -> Self {
         let pane = Self { folder: tempfile::tempdir().unwrap() };
         let mut outer = pane.tmux(&["-f", "/dev/null", "new-session", "-d"]);
         outer.args(["-x", &columns.to_string(), "-y", &lines.to_string()]);
         let script = "\"$@\"; echo ended with $?; stty -a; echo all shown; exec cat";
         outer.args(["sh", "-c", script, "sh"]);
-        let top = [&["top"], arguments].concat();
-        must(&mut wrap(outer, fixture.lanefs(top)));
+        must(&mut wrap(outer, fixture.lanefs(arguments)));
         pane
     }
 
@@ -92,7 +100,7 @@ impl Pane {
 
     /// The screen, once it shows this.
     #[track_caller]
-    fn wait(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn wait(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
         let mut screen = String::new();
         let deadline = Instant::now() + PATIENCE;
         while !shows(&screen) {
@@ -112,7 +120,7 @@ impl Pane {
 
     /// The program has ended, and left the terminal as it was.
     #[track_caller]
-    fn ended(&self) {
+    pub(crate) fn ended(&self) {
         let screen = self.wait("the end", |screen| screen.contains("all shown"));
         assert!(screen.contains("ended with 0"), "{screen}");
         let words: Vec<&str> = screen.split(|at: char| at.is_whitespace() || at == ';').collect();
@@ -342,6 +350,45 @@ fn a_full_log_is_named_by_top_why_and_doctor() {
         said.lines().any(|line| line.contains("server-state") && line.contains(full)),
         "{said}"
     );
+    mount.stop();
+}
+
+#[test]
+fn shards_that_are_busy_with_a_change_over_two_lanes_are_named_by_top_and_why() {
+    let Some(fixture) = Fixture::new("top_shards") else { return };
+    // Each batch of the log takes 0.3 s, and the change needs several, one after the other.
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2", "--fault", "slow-log:1"]);
+    let options = ["--export", "up", "--leases", "off"];
+    let mount = fixture.mount(&server.address, "mnt", &options);
+    let map = client(&server.address, &secret(&fixture), (1, "asks")).map;
+    let lane = |dir: &Path| map.lane(InodeNo(dir.metadata().unwrap().ino()).shard());
+    let dirs = (0..64).map(|number| mount.dir.join(format!("dir{number}")));
+    let mut dirs = dirs.inspect(|dir| fs::create_dir(dir).unwrap());
+    let first = dirs.next().unwrap();
+    let second = dirs.find(|dir| lane(dir) != lane(&first)).unwrap();
+    let names = [first, second].map(|dir| dir.join("moved"));
+    File::create(&names[0]).unwrap();
+    let looked_at = names.clone();
+    let moving = Load::repeat(Duration::from_millis(1), move || {
+        fs::rename(&names[0], &names[1]).unwrap();
+        fs::rename(&names[1], &names[0]).unwrap();
+    });
+    let looking = Load::repeat(Duration::from_millis(1), move || {
+        for name in &looked_at {
+            // It may be at the other place.
+            name.symlink_metadata().ok();
+        }
+    });
+    let alert = "shard-ms=50,flush-ms=100000";
+    let pane = Pane::new(&fixture, (160, 30), &[&server.address, "--alert", alert]);
+    let line = pane.line("ALERT shards: ");
+    assert!(line.contains(" for a change over several shards to end, the oldest for "), "{line}");
+    let mut said = String::new();
+    until("why names the change", || {
+        said = must(&mut fixture.lanefs(["why", "--server", &server.address]));
+        said.contains("for a change over several shards that ")
+    });
+    drop((moving, looking));
     mount.stop();
 }
 

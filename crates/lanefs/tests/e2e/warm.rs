@@ -3,6 +3,7 @@
 use crate::fixture::{Fixture, Mount, Process, failure, must, program, run, until, wrap};
 use crate::idle::connect;
 use crate::leases::{Counting, LEASES};
+use crate::top::Pane;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -172,6 +173,33 @@ fn what_cannot_be_read_is_named_and_the_rest_is_read() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("2 directories, 2 files, 0 others, 4 B read"), "{said}");
     assert!(said.ends_with("2 failures\n"), "{said}");
+    mount.stop();
+}
+
+#[test]
+fn progress_is_shown_on_a_terminal() {
+    let Some(fixture) = Fixture::new("warm_progress") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "60s", "--lanes", "1"]);
+    maker(&fixture, &server.address).stop();
+    let mount = mount(&fixture, &server.address, "mnt");
+    let mut counting = Counting { volume: connect(&fixture, &server.address), own_count: 0 };
+    granted(&mount, &mut counting);
+    let tree = mount.dir.join("tree");
+    until("the tree itself is known", || {
+        let before = counting.now().0;
+        fs::metadata(&tree).unwrap();
+        counting.now().0 == before
+    });
+    drop(counting);
+    let pid = Pid::from_raw(i32::try_from(server.process.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let pane = Pane::running(&fixture, (160, 30), &["warm", tree.to_str().unwrap()]);
+    // What is in the tree the server has to say.
+    pane.wait("how far it has come", |screen| screen.contains(" directories, 0 files"));
+    kill_process(pid, Signal::CONT).unwrap();
+    let screen = pane.wait("the counts", |screen| screen.contains(" read in "));
+    assert!(screen.contains("11 directories, 100 files, 10 others, 976.56 KiB"), "{screen}");
+    pane.ended();
     mount.stop();
 }
 
