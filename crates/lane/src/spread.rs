@@ -86,7 +86,7 @@ pub(crate) struct Spread {
     parts: BTreeMap<u64, PartWork>,
     /// Cuts that other lanes have asked for and may ask for again: whether each is recorded.
     cuts: BTreeMap<(PeerLane, u64), bool>,
-    /// What was asked for before recovery was over.
+    /// What was asked for before recovery was over, or the map was known.
     early: Vec<(PeerLane, Asked)>,
 }
 
@@ -379,8 +379,10 @@ impl Lane {
         if self.is_stopping() {
             return; // The next start is asked again.
         }
-        if !self.recovery.is_over() {
-            // Replays may still change the part.
+        // Replays may still change the part; and a server may know of a map earlier than this one.
+        let (Asked::Look { inode, .. } | Asked::Cut { inode, .. }) = asked;
+        let is_known = inode.generation() <= self.config.map.generation();
+        if !self.recovery.is_over() || !is_known {
             return self.spread.early.push((from, asked));
         }
         match asked {
@@ -432,7 +434,7 @@ impl Lane {
         self.data.request_sync(Some(shard));
     }
 
-    /// The end of recovery.
+    /// The end of recovery, or a newer map.
     pub(crate) fn run_early_parts(&mut self, turn: &mut Turn<'_>) {
         for (from, asked) in core::mem::take(&mut self.spread.early) {
             self.on_part_asked(turn, from, asked);
