@@ -14,7 +14,7 @@ use wire::{ShardId, Wire};
 impl Simulation {
     /// The checksums that the rows have, by object and block of the object.
     fn sums(&self, server: usize) -> Vec<(Object, u64, BlockSum)> {
-        let unit_blocks = self.plan.stripe_unit_bytes / u64::from(self.plan.block_bytes);
+        let unit_blocks = self.plan.layout().stripe_unit_bytes / u64::from(self.plan.block_bytes);
         let mut all = Vec::new();
         let of = |shard: ShardId, inode, block: u64, sum| {
             let stripe_index = u32::try_from(block / unit_blocks).unwrap_or(u32::MAX);

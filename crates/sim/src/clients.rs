@@ -9,10 +9,10 @@ use crate::early::EarlyWrites;
 use crate::mount_cache::{learn, new_cache};
 use crate::net::SentFrame;
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
-use crate::reply::{ReplyBytes, result_of, take_reply_bytes};
+use crate::reply::{ReplyBytes, join_buffers, result_of, take_reply_bytes};
 use crate::servers::Lives;
 use crate::simulation::Simulation;
-use crate::work::{CallRecord, CallSpec, CallState, Tag};
+use crate::work::{CallRecord, CallResult, CallSpec, CallState, Tag};
 use client::{Answer, Asked, Cache, CallId, Client, Config, RecallId, RecalledKey};
 use interface::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
 use std::collections::BTreeMap;
@@ -212,6 +212,11 @@ impl Simulation {
             answered_early.extend(at.map(|at| (tag, at)));
             let bulk = written(&spec).map(|bytes| sim_lane.state.bufs.put(bytes));
             sim_lane.outstanding.insert(tag, bulk);
+            if self.plan.spreads
+                && let Some(inode) = spec.contents()
+            {
+                sim_lane.core.expect_spread(inode); // As a mount does by its open files.
+            }
             spec.with(tag, bulk, |id, call| {
                 if caches {
                     sim_lane.asked.insert(tag, known.begin(now.mono, lane_id, &call));
@@ -241,6 +246,7 @@ impl Simulation {
             sim_lane.core.note_use(known.used_at());
             sim_lane.core.settle(&mut turn);
             known.set_term(lane_id, sim_lane.core.term());
+            join_buffers(&mut turn, &mut sim_lane.state.bufs);
             while let Some((id, result, granted)) = sim_lane.core.next_granted_answer(now.mono) {
                 let reply_bytes = take_reply_bytes(&result, &turn, &mut sim_lane.state);
                 let mut call = self.calls[narrow(id.0) - 1].clone();
@@ -287,10 +293,7 @@ impl Simulation {
         }
         for (tag, file_offset) in answered_early {
             let call = &mut self.calls[narrow(u64::from(tag)) - 1];
-            let result = crate::work::CallResult {
-                file_offset: Some(file_offset),
-                ..crate::work::CallResult::default()
-            };
+            let result = CallResult { file_offset: Some(file_offset), ..CallResult::default() };
             // No sync is known to cover it: it may be executed later.
             (call.ended, call.ended_lives) = (CallState::Done(result), Lives::default());
             call.ended_ns = Some(now_ns);
@@ -456,11 +459,18 @@ impl Simulation {
         };
         let recorded = self.file_changes.entry(inode).or_default();
         recorded.retain(|(other, _)| *other != tag);
-        if !call.may_have_happened() {
+        // One that failed at one of several data shards was executed at others.
+        if !call.may_have_happened() && !self.plan.spreads {
             return;
         }
         // A call that was interrupted or failed half-way may take effect after its reply.
-        let certain = call.result().is_some();
+        let asked = written(&call.spec).map_or(0, |bytes| bytes.len());
+        let is_whole = |result: &CallResult| {
+            result
+                .written_bytes
+                .is_none_or(|written_bytes| narrow(u64::from(written_bytes)) >= asked)
+        };
+        let certain = call.result().is_some_and(is_whole);
         let ended_ns = call.ended_ns.filter(|_| certain);
         let began_ns = call.began_ns;
         recorded.extend(
@@ -491,8 +501,12 @@ impl Simulation {
     fn check_list(&mut self, inode: InodeNo, call: &CallRecord, reply_bytes: &ReplyBytes) {
         let changes: Vec<TimedChange> = self.changes_of(inode, call.began_ns);
         let mut rest = &reply_bytes.bytes[..];
-        let mut found = vec![Found { from: reply_bytes.size_bytes, bytes: &[], at_end: true }];
-        for piece in call.spec.pieces().iter() {
+        let pieces = call.spec.pieces();
+        // The shards of whole pieces do not know where a file ends that is spread over several.
+        let is_cut = |piece: Piece| piece.within(reply_bytes.size_bytes) < piece.piece_bytes;
+        let at_end = !self.plan.spreads || pieces.iter().any(is_cut);
+        let mut found = vec![Found { from: reply_bytes.size_bytes, bytes: &[], at_end }];
+        for piece in pieces.iter() {
             let got_bytes = narrow(u64::from(piece.within(reply_bytes.size_bytes)));
             let (bytes, behind) = rest.split_at(got_bytes.min(rest.len()));
             rest = behind;

@@ -303,13 +303,13 @@ impl Simulation {
                 Some(CallSpec::Sync { inode, contents: kind == FileKind::File })
             }
             Kind::Resize => {
-                let size_bytes = self.prng.number() % (most + 1);
+                let size_bytes = self.plan.place(self.prng.number());
                 let inode = self.pick_file()?;
                 Some(CallSpec::Resize { inode, size_bytes, open_for_write: false })
             }
             Kind::Read => {
                 let (_, inode, _) = handle?;
-                let (file_offset, read_bytes) = (self.prng.number() % (most + 1), 4096);
+                let (file_offset, read_bytes) = (self.plan.place(self.prng.number()), 4096);
                 if file_offset.is_multiple_of(LIST_ONE_IN) {
                     let stride = Stride::of(file_offset / 4, file_offset.max(8));
                     return Some(CallSpec::ReadList { inode, stride });
@@ -322,8 +322,9 @@ impl Simulation {
                 let known = handle.filter(|(_, _, write)| *write).map(|(_, inode, _)| inode);
                 let inode = early.or(known)?;
                 self.write_count += 1;
-                let file_offset = self.prng.number() % (most + 1);
+                let file_offset = self.plan.place(self.prng.number());
                 let append = self.prng.one_in(2) || early.is_some();
+                let append = append && !self.plan.spreads; // It would be refused.
                 let write_bytes = 1 + self.prng.number() % most;
                 let value = low_u8(1 + (self.write_count - 1) % 255);
                 let sync = self.prng.one_in(8);

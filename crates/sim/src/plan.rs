@@ -188,6 +188,8 @@ pub(crate) struct Plan {
     pub(crate) block_bytes: u32,
     /// Bytes of a stripe: with few of them, ordinary operations change several objects.
     pub(crate) stripe_unit_bytes: u64,
+    /// Each file has stripes at all servers.
+    pub(crate) spreads: bool,
     pub(crate) quiet_ms: u64,
     /// At a start of the server a bit of a recorded block may flip.
     pub(crate) has_bit_rot: bool,
@@ -214,7 +216,23 @@ pub(crate) const MS: u64 = 1_000_000;
 impl Plan {
     /// The layout of all files.
     pub(crate) fn layout(&self) -> Layout {
+        if self.spreads {
+            let stripe_unit_bytes = Layout::SPREAD_UNIT_BYTES_MIN;
+            return Layout { stripe_unit_bytes, stripe_count: narrow_u16(self.server_count) };
+        }
         Layout { stripe_unit_bytes: self.stripe_unit_bytes, ..Layout::DEFAULT }
+    }
+
+    /// A place in a file: near its beginning or, if its stripes are spread, near the end of one of
+    /// them.
+    pub(crate) fn place(&self, number: u64) -> u64 {
+        const STRIPES: u64 = 5;
+        let within = number % (self.write_bytes_max + 1);
+        if !self.spreads {
+            return within;
+        }
+        let start = (number >> 32) % STRIPES * Layout::SPREAD_UNIT_BYTES_MIN;
+        start.saturating_sub(self.write_bytes_max / 2) + within
     }
 
     /// Some runs have several servers, each with a store of its own.
@@ -240,7 +258,9 @@ impl Plan {
             crash_count,
             joins,
             drain_count,
+            spreads,
         } = servers;
+        self.spreads = spreads;
         let count = narrow_u16(server_count);
         self.server_count = server_count;
         (self.meta_shard_count, self.data_shard_count) = (meta_count * count, data_count * count);
@@ -326,6 +346,7 @@ impl Plan {
             page_bytes: prng.clone().pick(&[16, 4096]).unwrap_or(4096),
             block_bytes: roll_block_bytes(&mut prng.clone()),
             stripe_unit_bytes: roll_stripe_unit(prng.clone()),
+            spreads: false,
             has_bit_rot,
             quiet_ms: prng.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
             leases,

@@ -2,8 +2,8 @@
 
 use crate::work::CallResult;
 use client::Answer;
-use interface::Turn;
-use test_runtime::LaneState;
+use interface::{Action, Turn};
+use test_runtime::{Bufs, LaneState};
 use wire::{InodeNo, Listing, Status, Wire};
 
 /// The bytes of a reply.
@@ -12,6 +12,20 @@ pub(crate) struct ReplyBytes {
     pub(crate) bytes: Vec<u8>,
     /// The size of the file, in the reply to a list.
     pub(crate) size_bytes: u64,
+}
+
+/// Puts the buffers of answers together, which are read in the same turn.
+pub(crate) fn join_buffers(turn: &mut Turn<'_>, bufs: &mut Bufs) {
+    turn.actions.retain(|action| {
+        if let Action::Zeros { as_buf, bulk_bytes } = action {
+            bufs.make(*as_buf, *bulk_bytes);
+        } else if let Action::Copy { to, at, bulk } = action {
+            bufs.fill((*to, *at), *bulk);
+        } else {
+            return true;
+        }
+        false
+    });
 }
 
 /// Copies the bytes of a reply out of the turn's arena and buffers, and releases the buffers.
@@ -83,7 +97,11 @@ pub(crate) fn result_of(answer: &Answer) -> CallResult {
             handle: Some(*handle),
             ..none
         },
-        Answer::Written(written) => CallResult { file_offset: Some(written.file_offset), ..none },
+        Answer::Written(written) => CallResult {
+            file_offset: Some(written.file_offset),
+            written_bytes: Some(written.written_bytes),
+            ..none
+        },
         Answer::Done
         | Answer::Target(_)
         | Answer::Listing(_)

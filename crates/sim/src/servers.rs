@@ -24,6 +24,8 @@ pub(crate) struct Servers {
     pub(crate) joins: bool,
     /// How often a server stops taking what is new, or takes it again.
     pub(crate) drain_count: u64,
+    /// Files are spread over all servers.
+    pub(crate) spreads: bool,
 }
 
 impl Servers {
@@ -52,7 +54,7 @@ impl Servers {
             | Rule::NewInodeLocked => 0,
             _ => return None,
         };
-        Some(Self { partition_count, ..servers })
+        Some(Self { partition_count, spreads: false, ..servers })
     }
 
     fn roll(prng: &mut Prng) -> Self {
@@ -65,6 +67,7 @@ impl Servers {
             crash_count: prng.number() % (1 + wide(server_count)),
             joins: prng.one_in(3),
             drain_count: prng.pick(&[0, 0, 1, 3]).unwrap_or(0),
+            spreads: prng.one_in(2),
         }
     }
 }

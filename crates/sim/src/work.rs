@@ -230,6 +230,20 @@ pub(crate) fn xattr_name(number: NameNo) -> &'static [u8] {
 }
 
 impl CallSpec {
+    /// The file whose contents it is about.
+    pub(crate) const fn contents(&self) -> Option<InodeNo> {
+        if let Self::Read { inode, .. }
+        | Self::ReadList { inode, .. }
+        | Self::Write { inode, .. }
+        | Self::WriteList { inode, .. }
+        | Self::Resize { inode, .. }
+        | Self::Sync { inode, contents: true } = self
+        {
+            return Some(*inode);
+        }
+        None
+    }
+
     /// Passes the call to `to`.
     pub(crate) fn with(&self, tag: Tag, bulk: Option<Bulk>, to: impl FnOnce(CallId, Call<'_>)) {
         let groups = tag.to_le_bytes();
@@ -420,6 +434,8 @@ pub(crate) struct CallResult {
     pub(crate) attr: Option<wire::Attr>,
     /// Where appended bytes were written.
     pub(crate) file_offset: Option<u64>,
+    /// How many bytes were written: less than asked, if one of several data shards failed.
+    pub(crate) written_bytes: Option<u32>,
 }
 
 /// The history of a call.
