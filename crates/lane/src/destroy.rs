@@ -20,8 +20,7 @@ use wire::{InodeNo, ShardId, Status};
 pub(crate) struct Destroys {
     /// Orphans of this lane's metadata shards that are not being destroyed yet.
     pub(crate) queue: VecDeque<InodeNo>,
-    /// Those whose object is being removed, here or at a peer lane.
-    /// And at which shards it is still there.
+    /// Those whose objects are being removed, here or at peer lanes, and at which shards they still are.
     running: BTreeMap<InodeNo, BTreeSet<ShardId>>,
     /// Removals at this lane that failed.
     failed: Vec<InodeNo>,
@@ -72,13 +71,22 @@ impl Lane {
 
     /// Removes the object of a peer lane's orphan.
     pub(crate) fn on_destroy_message(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        if !self.recovery.is_over() {
-            // The peer lane's recovery is over, and here a client may still bring a write back.
+        // The peer lane's recovery is over, and here a client may still bring a write back; or the peer
+        // lane knows a newer map, and this one not yet that it has a part of the file.
+        let is_known = inode.generation() <= self.config.map.generation();
+        if !self.recovery.is_over() || !is_known {
             return self.recovery.removals.push(inode);
         }
         if self.part_shard(inode).is_some() {
             self.data.remove(turn, inode);
             self.on_outcomes(turn);
+        }
+    }
+
+    /// The end of recovery, or a newer map.
+    pub(crate) fn run_early_removals(&mut self, turn: &mut Turn<'_>) {
+        for inode in core::mem::take(&mut self.recovery.removals) {
+            self.on_destroy_message(turn, inode);
         }
     }
 

@@ -49,7 +49,7 @@ pub(crate) struct Recovery {
     pub(crate) reopens: Reopens,
     /// Size queries of metadata shards, deferred.
     pub(crate) sizings: Vec<(Sizing, Option<Layout>)>,
-    /// Inodes of peer lanes whose objects are to go, likewise.
+    /// Inodes of peer lanes whose objects are to be removed, likewise; or of a newer map.
     pub(crate) removals: Vec<InodeNo>,
     /// Clients with a replay that did not fit.
     pub(crate) failed: BTreeSet<ClientUuid>,
@@ -421,8 +421,7 @@ impl Lane {
             self.query_durable_size(turn, sizing, spread);
         }
         self.run_early_parts(turn);
-        let removals = core::mem::take(&mut self.recovery.removals);
-        removals.into_iter().for_each(|inode| self.on_destroy_message(turn, inode));
+        self.run_early_removals(turn);
         self.run_received(turn, &Cause::Recovery);
     }
 
