@@ -189,9 +189,11 @@ fn the_largest_snapshot_fits_into_a_reply() {
         let metrics = Metric::ALL.iter().filter(is_meant);
         metrics.map(|metric| (*metric, value(metric))).collect::<Vec<_>>()
     };
-    let of_op = |metric: &Metric| metric.number() < Metric::Changes.number();
+    let of_op = |metric: &Metric| metric.number() < Metric::SendTime.number();
     let mut snapshot = Snapshot::default();
-    snapshot.section_mut(By::Lane).rows.push(Row { labels: Vec::new(), values: values(false) });
+    let mut of_lane = values(false);
+    of_lane.push((Metric::SendTime, Value::Histogram(full.clone())));
+    snapshot.section_mut(By::Lane).rows.push(Row { labels: Vec::new(), values: of_lane });
     for op in Op::ALL {
         let values = values(true).into_iter().filter(|(metric, _)| of_op(metric)).collect();
         let labels = vec![(Label::Op, op.row().name.to_string())];
