@@ -74,16 +74,19 @@ impl Client {
     /// Finds a request's shard, session and lane by the map and queues it; without a map it waits.
     pub(crate) fn route(&mut self, exchange_id: usize) {
         let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
-        if self.servers.map().is_none() {
+        let Some(map) = self.servers.map() else {
             exchange.place = Place::Unrouted;
             return self.requests.wait_for_map(exchange_id);
-        }
+        };
+        let known = map.generation();
         let is_split_op = is_split_op(exchange.op, exchange.target);
         if let Target::Contents(inode, _) | Target::DataShard(inode) = exchange.target {
             let layout = exchange.layout.or_else(|| self.layouts.get(inode));
             let is_about_bytes = matches!(exchange.target, Target::Contents(..));
             let states_it = is_about_bytes && exchange.op.row().retry == Retry::Once;
-            let needs_it = states_it || self.layouts.must_be_known(inode);
+            // Its metadata shard has the map that says where the contents of a new generation are.
+            let is_later = inode.generation() > known;
+            let needs_it = states_it || is_later || self.layouts.must_be_known(inode);
             if needs_it && layout.is_none() {
                 exchange.place = Place::LayoutWait;
                 return self.await_layout(inode, exchange_id);

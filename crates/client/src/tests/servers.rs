@@ -144,6 +144,28 @@ fn a_map_with_more_shards_is_taken_when_it_is_pushed() {
     assert!(harness.outcome().is_ok());
 }
 
+/// Another lane of the client knows the file; this one's map does not have its data shards.
+#[test]
+fn contents_of_a_later_generation_are_asked_for_by_the_map_that_has_it() {
+    const LATER: InodeNo = InodeNo((5 << 48) | (1 << 40) | 77);
+    let mut harness = Harness::with_two_servers();
+    let read = wire::Read { inode: LATER, file_offset: 0, read_bytes: 9, accesses: true };
+    harness.call(1, Call::Read(read));
+    let getattr = harness.take();
+    assert_eq!((getattr.head.op, getattr.head.shard), (Op::Getattr, LATER.shard()));
+    let newer = grown(2, (1, 1));
+    harness.shape.map = newer.clone();
+    harness.refuse_map(&getattr, &newer);
+    let again = harness.take();
+    let layout = Some(wire::Layout::DEFAULT);
+    harness.answer(&again, &Entry { attr: wire::Attr { layout, ..attr(LATER, 0) } }.to_bytes());
+    let read = harness.take();
+    assert_eq!((read.head.op, read.head.shard), (Op::Read, newer.data_shard(LATER, 0)));
+    assert_eq!(read.head.shard, ShardId::data(8));
+    harness.answer(&read, &[]);
+    assert_eq!(harness.outcome(), Ok(Answer::Bytes(None)));
+}
+
 #[test]
 fn a_map_with_more_shards_leaves_the_sessions_of_the_others_alone() {
     let mut harness = Harness::with_two_servers();
