@@ -3,9 +3,9 @@
 //! An operation ends when its last step has ended, with the first error of any. Behind an error no
 //! waiting step begins, but those that free what an allocation has taken.
 
-use crate::Shards;
 use crate::in_flight::InFlight;
 use crate::object::Object;
+use crate::{Outcome, Shards};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use disk::BlockSum;
@@ -146,6 +146,10 @@ impl Shards {
             if outcome.is_ok() {
                 fan_out.undo.extend(step.undo(before_bytes).map(|step| (stripe_index, step)));
             }
+        }
+        if let (Err(errno), Some(Step::Sync)) = (outcome, step) {
+            // The kernel may have dropped bytes of earlier changes, which a later sync would not find.
+            self.outcomes.push_back(Outcome::Failed { status: errno.status() });
         }
         if outcome.is_err() && fan_out.outcome.is_ok() {
             fan_out.outcome = outcome;
