@@ -7,9 +7,11 @@
 //! moves the directory. A tag in the node id, derived from the parent's, distinguishes them.
 //!
 //! ```text
-//! bit 63: 0   a plain inode number: the root, non-directories, and numbers beyond the fields below
-//! bit 63: 1   62 .. 44 tag      43 .. 36 metadata shard      35 .. 0 count of the inode
+//! bit 63: 0       a plain inode number: the root, non-directories, and numbers beyond the fields below
+//! bits 63, 62: 10  61 .. 44 tag  43 .. 36 metadata shard                           35 .. 0 count
+//! bits 63, 62: 11  61 .. 50 tag  49 .. 40 metadata shard  39 .. 34 generation      33 .. 0 count
 //! ```
+//! The second form is for the inodes of later generations and of further servers.
 //! A directory that this kernel renames retains its node id, because the kernel moves that dentry
 //! itself: [`Moves`]. Invariant: a directory's node id below a parent is constant while the kernel
 //! has it.
@@ -19,11 +21,58 @@ use alloc::vec::Vec;
 use wire::{Attr, FileKind, InodeNo};
 
 const TAGGED: u64 = 1 << 63;
-const TAG_SHIFT: u32 = 44;
-const TAG_MASK: u64 = (1 << 19) - 1;
-const SHARD_SHIFT: u32 = 36;
-const SHARD_COUNT_MAX: u64 = 1 << 8;
-const COUNT_MAX: u64 = 1 << 36;
+const OF_CLUSTER: u64 = 1 << 62;
+
+/// How many bits the fields of a node id with a tag have; the tag has the rest.
+struct Form {
+    mark: u64,
+    shard_bits: u32,
+    generation_bits: u32,
+    count_bits: u32,
+}
+
+const FORMS: [Form; 2] = [
+    Form { mark: TAGGED, shard_bits: 8, generation_bits: 0, count_bits: 36 },
+    Form { mark: TAGGED | OF_CLUSTER, shard_bits: 10, generation_bits: 6, count_bits: 34 },
+];
+
+impl Form {
+    const fn tag_shift(&self) -> u32 {
+        self.shard_bits + self.generation_bits + self.count_bits
+    }
+
+    const fn tag_mask(&self) -> u64 {
+        mask(OF_CLUSTER.trailing_zeros() - self.tag_shift())
+    }
+
+    /// The fields of an inode, if they are wide enough for it.
+    fn fields(&self, inode: InodeNo) -> Option<u64> {
+        let (shard, generation) = (u64::from(inode.shard().index()), u64::from(inode.generation()));
+        let count = inode.count() & mask(InodeNo::GENERATION_SHIFT);
+        let fits = shard <= mask(self.shard_bits)
+            && generation <= mask(self.generation_bits)
+            && count <= mask(self.count_bits);
+        let upper = shard << self.generation_bits | generation;
+        fits.then_some(upper << self.count_bits | count)
+    }
+
+    /// The inode that a node id names.
+    fn inode(&self, node: Node) -> InodeNo {
+        let upper = node.0 >> self.count_bits;
+        let generation = upper & mask(self.generation_bits);
+        let shard = upper >> self.generation_bits & mask(self.shard_bits);
+        let count = generation << InodeNo::GENERATION_SHIFT | node.0 & mask(self.count_bits);
+        // Only a broken kernel sends one with count 0; no inode has the number 0.
+        if count == 0 {
+            return InodeNo(0);
+        }
+        InodeNo::new(u16::try_from(shard).unwrap_or(0), count)
+    }
+}
+
+const fn mask(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
 
 /// The most moved directories that a lane remembers. Beyond, the ones with the smallest numbers are
 /// dropped: they get another node id, and for a process in such a directory `getcwd` reports a
@@ -48,23 +97,21 @@ impl Node {
         if self.0 & TAGGED == 0 {
             return InodeNo(self.0);
         }
-        let shard = u16::try_from((self.0 >> SHARD_SHIFT) % SHARD_COUNT_MAX).unwrap_or(0);
-        let count = self.0 % COUNT_MAX;
-        // Only a broken kernel sends one with count 0; no inode has the number 0.
-        if count == 0 { InodeNo(0) } else { InodeNo::new(shard, count) }
+        let [alone, of_cluster] = &FORMS;
+        let form = if self.0 & OF_CLUSTER == 0 { alone } else { of_cluster };
+        form.inode(self)
     }
 
     /// The node id of a directory below `parent`, if `skip_count` others are taken.
     fn below(parent: Self, directory: InodeNo, skip_count: u64) -> Self {
-        let shard = u64::from(directory.shard().index());
-        if directory == InodeNo::ROOT || shard >= SHARD_COUNT_MAX || directory.count() >= COUNT_MAX
-        {
+        let fitting = FORMS.iter().find_map(|form| Some((form, form.fields(directory)?)));
+        let Some((form, fields)) = fitting.filter(|_| directory != InodeNo::ROOT) else {
             return Self(directory.0);
-        }
+        };
         // Fibonacci hashing: parents with numbers in sequence have different tags.
-        let hash = parent.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> TAG_SHIFT;
-        let tag = hash.wrapping_add(skip_count) & TAG_MASK;
-        Self(TAGGED | tag << TAG_SHIFT | shard << SHARD_SHIFT | directory.count())
+        let hash = parent.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> form.tag_mask().leading_zeros();
+        let tag = hash.wrapping_add(skip_count) & form.tag_mask();
+        Self(form.mark | tag << form.tag_shift() | fields)
     }
 }
 
@@ -141,18 +188,37 @@ mod tests {
         for inode in [
             InodeNo::ROOT,
             InodeNo::new(0, 2),
-            InodeNo::new(255, COUNT_MAX - 1),
+            InodeNo::new(255, (1 << 36) - 1),
+            InodeNo::new(255, 1 << 36),
             InodeNo::new(256, 1),
-            InodeNo::new(0, COUNT_MAX),
+            InodeNo::new(255, 1 << InodeNo::GENERATION_SHIFT),
+            InodeNo::new(1023, (63 << InodeNo::GENERATION_SHIFT) | ((1 << 34) - 1)),
+            InodeNo::new(0, (1 << InodeNo::GENERATION_SHIFT) | (1 << 34)),
+            InodeNo::new(0, 64 << InodeNo::GENERATION_SHIFT),
+            InodeNo::new(1024, 1),
             InodeNo::new(0x7fff, (1 << 48) - 1),
         ] {
             for parent in [ROOT, Node(u64::MAX), Node::below(ROOT, InodeNo::new(7, 7), 0)] {
                 assert_eq!(Node::below(parent, inode, 0).inode(), inode);
-                assert_eq!(Node::below(parent, inode, TAG_MASK).inode(), inode);
+                assert_eq!(Node::below(parent, inode, u64::MAX).inode(), inode);
             }
             assert_eq!(Node::plain(inode).inode(), inode);
         }
         assert_eq!(Node(TAGGED).inode(), InodeNo(0), "from a broken kernel");
+    }
+
+    #[test]
+    fn directories_of_a_cluster_have_a_node_below_each_parent_too() {
+        let moves = Moves::default();
+        let later = 3 << InodeNo::GENERATION_SHIFT;
+        for directory in [InodeNo::new(200, later + (1 << 30)), InodeNo::new(700, later + 1)] {
+            let parents = (2..1002).map(|count| Node::plain(InodeNo::new(200, later + count)));
+            let mut nodes: Vec<Node> =
+                parents.map(|parent| moves.directory(parent, directory)).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            assert!(nodes.len() > 850, "{} different ones", nodes.len());
+        }
     }
 
     #[test]

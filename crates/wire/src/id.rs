@@ -110,7 +110,7 @@ impl InodeNo {
     pub const ROOT: Self = Self(1);
     const SHARD_SHIFT: u32 = 48;
     /// The upper 8 bits of a count are the generation.
-    const GENERATION_SHIFT: u32 = 40;
+    pub const GENERATION_SHIFT: u32 = 40;
 
     /// The `count`-th inode (1 ..= 2^48 − 1) of metadata shard `index`.
     #[must_use]
