@@ -112,6 +112,10 @@ fn suites_and_kills(long: bool, roll: u64) -> Result<Vec<Step>> {
             let name = suite.text_without_leases();
             steps.push(Step::new(name, run).after(&["build", "build suites"]));
         }
+        if let Some(over_servers) = suite.text_over_servers() {
+            let run = chore(["posix", "--built", "--servers", "4", "--suite", name])?;
+            steps.push(Step::new(over_servers, run).after(&["build", "build suites"]));
+        }
     }
     let mut crash = chore(["crash", "--built"])?;
     let mut sim = Command::new(target_dir().join("sim/lanefs-sim"));

@@ -20,7 +20,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use excluded::Excluded;
 use outcome::Results;
-use stand::Stand;
+use stand::{Form, Stand};
 use std::path::PathBuf;
 
 pub(crate) use suite::Suite;
@@ -40,6 +40,9 @@ pub(crate) struct Posix {
     /// Mounts that cache nothing
     #[arg(long)]
     no_leases: bool,
+    /// On a file system of so many servers; more than one need etcd
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    servers: u16,
     /// Only build the suites
     #[arg(long, conflicts_with = "built")]
     only_build: bool,
@@ -59,10 +62,11 @@ pub(crate) fn run_alone(args: &Posix) -> Result<()> {
     }
     let suites = if args.suites.is_empty() { &Suite::ALL[..] } else { &args.suites };
     let folder = target_dir().join(if args.debug { "debug" } else { "release" });
+    let form = Form { leases: !args.no_leases, server_count: args.servers };
     let mut red = Vec::new();
     for suite in suites {
         let mut skipped = Vec::new();
-        let ran = run_suite((*suite, args.no_leases), folder.join("lanefs"), &mut skipped);
+        let ran = run_suite((*suite, form), folder.join("lanefs"), &mut skipped);
         for line in skipped {
             println!("left out: {line}");
         }
@@ -78,7 +82,7 @@ pub(crate) fn run_alone(args: &Posix) -> Result<()> {
 }
 
 fn run_suite(
-    (suite, no_leases): (Suite, bool),
+    (suite, form): (Suite, Form),
     lanefs: PathBuf,
     skipped: &mut Vec<String>,
 ) -> Result<()> {
@@ -90,7 +94,7 @@ fn run_suite(
             None
         }
     };
-    let mut stand = Stand::new(suite.text(), lanefs, no_leases)?;
+    let mut stand = Stand::new(suite.text(), lanefs, form)?;
     let results = match suite {
         Suite::Pjdfstest => pjdfstest::run(&mut stand),
         Suite::Fsx => fsx::run(&mut stand),

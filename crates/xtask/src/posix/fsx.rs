@@ -32,6 +32,8 @@ enum Through {
 struct Plan {
     name: &'static str,
     through: Through,
+    /// Whether the file is spread over the servers, where there are several.
+    is_spread: bool,
     config: &'static str,
     seed: u32,
     step_count: u32,
@@ -89,20 +91,87 @@ punch_hole = 3
 copy_file_range = 3
 ";
 
+/// What files over several servers can.
+const SPREAD: &str = "
+flen = 1048576
+[opsize]
+max = 131072
+[weights]
+close_open = 1
+invalidate = 1
+mapread = 10
+mapwrite = 10
+read = 10
+write = 10
+truncate = 2
+fsync = 0.2
+fdatasync = 0.2
+copy_file_range = 3
+sendfile = 3
+posix_fadvise = 1
+";
+
+/// The same, reopened often.
+const SPREAD_REOPENED: &str = "
+flen = 600000
+[opsize]
+max = 150000
+[weights]
+close_open = 20
+mapread = 5
+mapwrite = 5
+read = 10
+write = 10
+truncate = 3
+copy_file_range = 3
+";
+
 const PLANS: [Plan; 6] = [
-    Plan { name: "all-1", through: Through::First, config: ALL, seed: 1, step_count: 3000 },
-    Plan { name: "all-2", through: Through::Second, config: ALL, seed: 2, step_count: 3000 },
-    Plan { name: "small-3", through: Through::First, config: SMALL, seed: 3, step_count: 4000 },
-    Plan { name: "small-4", through: Through::Second, config: SMALL, seed: 4, step_count: 4000 },
-    Plan { name: "both-5", through: Through::Both, config: REOPENED, seed: 5, step_count: 3000 },
-    Plan { name: "both-6", through: Through::Both, config: REOPENED, seed: 6, step_count: 3000 },
+    plan("all-1", Through::First, ALL, 1, 3000),
+    plan("all-2", Through::Second, ALL, 2, 3000),
+    plan("small-3", Through::First, SMALL, 3, 4000),
+    plan("small-4", Through::Second, SMALL, 4, 4000),
+    plan("both-5", Through::Both, REOPENED, 5, 3000),
+    plan("both-6", Through::Both, REOPENED, 6, 3000),
 ];
+
+/// Of a file system over several servers.
+const PLANS_OVER_SERVERS: [Plan; 6] = [
+    plan("all-1", Through::First, ALL, 1, 3000),
+    plan("both-5", Through::Both, REOPENED, 5, 3000),
+    plan("spread-7", Through::First, SPREAD, 7, 2000).spread(),
+    plan("spread-8", Through::Second, SPREAD, 8, 2000).spread(),
+    plan("spread-9", Through::Both, SPREAD_REOPENED, 9, 2000).spread(),
+    plan("spread-10", Through::Both, SPREAD_REOPENED, 10, 2000).spread(),
+];
+
+const fn plan(
+    name: &'static str,
+    through: Through,
+    config: &'static str,
+    seed: u32,
+    step_count: u32,
+) -> Plan {
+    Plan { name, through, is_spread: false, config, seed, step_count }
+}
+
+impl Plan {
+    const fn spread(self) -> Self {
+        Self { is_spread: true, ..self }
+    }
+}
 
 /// Runs all plans, two at a time.
 pub(crate) fn run(stand: &mut Stand) -> Result<Results> {
     let mut results = Results::default();
-    for pair in PLANS.chunks(2) {
-        let stand = &*stand;
+    let stand = &*stand;
+    let plans = if stand.server_count() > 1 {
+        stand.spread()?;
+        &PLANS_OVER_SERVERS[..]
+    } else {
+        &PLANS
+    };
+    for pair in plans.chunks(2) {
         let verdicts = thread::scope(|scope| {
             let runs: Vec<_> =
                 pair.iter().map(|plan| scope.spawn(move || run_plan(stand, plan))).collect();
@@ -125,7 +194,9 @@ fn run_plan(stand: &Stand, plan: &Plan) -> Result<Verdict> {
         Through::Second => vec![stand.second()],
         Through::Both => vec![stand.first(), stand.second()],
     };
-    let files: Vec<PathBuf> = places.iter().map(|place| place.join(plan.name)).collect();
+    let dir = if plan.is_spread { stand::SPREAD } else { "" };
+    let file = Path::new(dir).join(plan.name);
+    let files: Vec<PathBuf> = places.iter().map(|place| place.join(&file)).collect();
     point(&link, files.first().context("no mount")?)?;
     let mut command = Command::new(tools::path("fsx"));
     command.arg("-f").arg(&config).arg("-P").arg(stand.beside(""));

@@ -1,10 +1,10 @@
-//! A suite's environment: a store of its own, served and mounted twice.
+//! A suite's environment: a store of its own, or those of a cluster, served and mounted twice.
 //!
 //! The first mount is `up`'s, over io_uring where the kernel allows it; the second is over
 //! `/dev/fuse`. The paths of the mounts are short, because that of a socket is limited to 107
 //! bytes. Invariant: the mounts are removed and the servers stopped in any case.
 
-use crate::run::{ended_after, target_dir};
+use crate::run::{ended_after, run, target_dir};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, Permissions};
@@ -13,13 +13,29 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+/// A directory on both mounts, for files over several servers.
+pub(crate) const SPREAD: &str = "spread";
+
+/// What a suite runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Form {
+    /// Whether the mounts cache.
+    pub(crate) leases: bool,
+    pub(crate) server_count: u16,
+}
+
+impl Form {
+    const fn leases_text(self) -> &'static str {
+        if self.leases { "on" } else { "off" }
+    }
+}
+
 /// Two mounts of one store, and a folder beside them.
 pub(crate) struct Stand {
     folder: PathBuf,
     mounts: PathBuf,
     lanefs: PathBuf,
-    /// Whether the mounts cache.
-    leases: &'static str,
+    form: Form,
     /// The first is stopped last.
     running: Vec<Running>,
 }
@@ -31,9 +47,10 @@ struct Running {
 
 impl Stand {
     /// Starts all in an empty folder.
-    pub(crate) fn new(name: &str, lanefs: PathBuf, no_leases: bool) -> Result<Self> {
-        let leases = if no_leases { "off" } else { "on" };
-        let folder = target_dir().join("tmp").join(format!("posix-{name}-leases-{leases}"));
+    pub(crate) fn new(name: &str, lanefs: PathBuf, form: Form) -> Result<Self> {
+        let (leases, servers) = (form.leases_text(), form.server_count);
+        let name = format!("posix-{name}-leases-{leases}-servers-{servers}");
+        let folder = target_dir().join("tmp").join(name);
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
         }
@@ -43,7 +60,7 @@ impl Stand {
             // The suites act as other users, too.
             fs::set_permissions(folder, Permissions::from_mode(0o755))?;
         }
-        let mut stand = Self { folder, mounts, lanefs, leases, running: Vec::new() };
+        let mut stand = Self { folder, mounts, lanefs, form, running: Vec::new() };
         stand.start()?;
         Ok(stand)
     }
@@ -56,6 +73,20 @@ impl Stand {
     /// The other mount of the same store.
     pub(crate) fn second(&self) -> PathBuf {
         self.mounts.join("2")
+    }
+
+    /// How many servers the file system has.
+    pub(crate) const fn server_count(&self) -> u16 {
+        self.form.server_count
+    }
+
+    /// Makes the directory whose files are on all servers.
+    pub(crate) fn spread(&self) -> Result<()> {
+        let dir = self.first().join(SPREAD);
+        fs::create_dir(&dir)?;
+        let mut layout = self.command("layout");
+        layout.arg("set").arg(dir).args(["--count", "all", "--unit", "64KiB"]);
+        run(&mut layout)
     }
 
     /// A path beside the mounts, on the file system of the build.
@@ -75,6 +106,9 @@ impl Stand {
         let mut up = self.command("up");
         up.arg(&first).arg("--store").arg(self.beside("store"));
         up.args(["--listen", "127.0.0.1:0"]);
+        if self.form.server_count > 1 {
+            up.args(["--servers", &self.form.server_count.to_string()]);
+        }
         let lines = self.begin(up, first, "stop with ")?;
         let address = lines.iter().find_map(|line| line.strip_prefix("address "));
         let address = address.context("`up` printed no address")?;
@@ -87,7 +121,7 @@ impl Stand {
     fn command(&self, name: &str) -> Command {
         let mut command = Command::new(&self.lanefs);
         command.arg(name).env("XDG_CONFIG_HOME", self.beside("config"));
-        command.env_remove("LANEFS_SECRET_FILE").env("LANEFS_LEASES", self.leases);
+        command.env_remove("LANEFS_SECRET_FILE").env("LANEFS_LEASES", self.form.leases_text());
         command.stdin(Stdio::null());
         command
     }

@@ -29,6 +29,15 @@ impl Suite {
         }
     }
 
+    /// Its name in reports of a run over several servers, if CI has one.
+    pub(crate) const fn text_over_servers(self) -> Option<&'static str> {
+        match self {
+            Self::Pjdfstest => Some("pjdfstest over servers"),
+            Self::Fsx => Some("fsx over servers"),
+            Self::Fio | Self::StressNg => None,
+        }
+    }
+
     /// Its name in the list and in reports.
     pub(crate) const fn text(self) -> &'static str {
         match self {
