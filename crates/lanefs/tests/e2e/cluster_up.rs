@@ -1,7 +1,7 @@
 //! `lanefs up --servers N`: a cluster on one machine from one command.
 
 use crate::fixture::{
-    Fixture, Up, failure, is_alive, is_mounted, kill, must, program, run, skip, until,
+    Fixture, Up, failure, has_etcd, is_alive, is_mounted, kill, must, run, until,
 };
 use procfs::process::all_processes;
 use std::ffi::OsStr;
@@ -12,11 +12,7 @@ use std::path::Path;
 /// `None`, said aloud, where etcd is not installed, or nothing can be mounted.
 fn fixture(test: &str) -> Option<Fixture> {
     let fixture = Fixture::new(test)?;
-    if program("etcd").arg("--version").output().is_err() {
-        skip(test, "needs etcd (Debian's etcd-server)");
-        return None;
-    }
-    Some(fixture)
+    has_etcd(test).then_some(fixture)
 }
 
 /// The processes below `up` whose command line has this word.

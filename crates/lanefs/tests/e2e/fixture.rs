@@ -82,6 +82,20 @@ fn leases_of(test: &str) -> OsString {
     std::env::var_os("LANEFS_LEASES").unwrap_or_else(|| of_name.into())
 }
 
+/// Whether a test is among one of `of`, by its name and [`ROLL`].
+pub(crate) fn chosen(test: &str, of: u64) -> bool {
+    (hash(test) / 4).wrapping_add(roll()).is_multiple_of(of)
+}
+
+/// Whether etcd is installed; if not, says that a part of a test is left out.
+pub(crate) fn has_etcd(test: &str) -> bool {
+    let is_installed = program("etcd").arg("--version").output().is_ok();
+    if !is_installed {
+        skip(test, "needs etcd (Debian's etcd-server)");
+    }
+    is_installed
+}
+
 /// FNV-1a.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,7 +1,10 @@
-//! Two mounts of one server, each a process of its own: after a change at one is answered, the next
-//! call at the other sees it, through names, open files, open directories and a working directory.
+//! Two mounts, each a process of its own: after a change at one is answered, the next call at the other
+//! sees it, through names, open files, open directories and a working directory.
+//!
+//! The files are at one server, and once more at four, where the roll chooses the test;
+//! `LANEFS_TEST_SERVERS=4` does so with all of them.
 
-use crate::fixture::{Fixture, Mount, Up, must, program};
+use crate::fixture::{Fixture, Mount, Up, chosen, has_etcd, must, program};
 use crate::networks::Networks;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
@@ -19,8 +22,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    fn new(fixture: &Fixture) -> Self {
-        let up = fixture.up(&[]);
+    fn new(fixture: &Fixture, server_count: &str) -> Self {
+        let up = fixture.up(&["--servers", server_count]);
         let second = fixture.mount(&up.address, "second", &["--export", "up"]);
         Self { up, second, networks: None }
     }
@@ -48,13 +51,21 @@ impl Pair {
     }
 }
 
-/// Runs a test over the best way of carrying requests to these lanes, and over a network.
+/// Runs a test over the best way of carrying requests to these lanes, over a network, and sometimes over
+/// several servers.
 pub(crate) fn over_each(test: &str, body: impl Fn(&Pair)) {
-    let Some(fixture) = Fixture::new(test) else { return };
-    let pair = Pair::new(&fixture);
-    body(&pair);
-    pair.stop();
-    drop(fixture);
+    let servers = std::env::var("LANEFS_TEST_SERVERS").ok();
+    let is_chosen = chosen(test, 4) || servers.is_some();
+    let servers = servers.as_deref().unwrap_or("4");
+    for server_count in ["1"].into_iter().chain(is_chosen.then_some(servers)) {
+        let Some(fixture) = Fixture::new(test) else { return };
+        if server_count != "1" && !has_etcd(test) {
+            continue;
+        }
+        let pair = Pair::new(&fixture, server_count);
+        body(&pair);
+        pair.stop();
+    }
     let Some(fixture) = Fixture::new(test) else { return };
     let pair = Pair::apart(&fixture);
     body(&pair);
