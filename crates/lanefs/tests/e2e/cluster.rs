@@ -51,11 +51,11 @@ impl Cluster {
     }
 
     /// Again, on its data.
-    fn start_etcd(&mut self) {
+    pub(crate) fn start_etcd(&mut self) {
         self.try_start_etcd().unwrap();
     }
 
-    fn stop_etcd(&mut self) {
+    pub(crate) fn stop_etcd(&mut self) {
         self.etcd = None;
     }
 
@@ -96,8 +96,13 @@ impl Cluster {
 
     /// A new server, which joins.
     pub(crate) fn join(&self, store: &str) -> Server {
+        self.join_with(store, &[])
+    }
+
+    pub(crate) fn join_with(&self, store: &str, more: &[&str]) -> Server {
         let (url, token) = (self.url(), self.token(&[]));
-        self.serve(store, &own_address(), &["--cluster", &url, "--join", &token])
+        let join = ["--cluster", &url, "--join", &token];
+        self.serve(store, &own_address(), &[&join[..], more].concat())
     }
 
     /// A start that must fail: its exit code and what it says.

@@ -11,6 +11,7 @@ mod certificates_hostile;
 mod check;
 mod cluster;
 mod cluster_manual;
+mod cluster_random;
 mod cluster_tls;
 mod cluster_up;
 mod coherence;
