@@ -372,7 +372,14 @@ impl Client {
         job.pending_count -= 1;
         let last = job.pending_count == 0;
         let states_layout = layout.is_some();
-        let mut reply = PlanReply { outcome, from_slot, op, part, last, states_layout };
+        let has_contents = |inode| {
+            let map = self.servers.map();
+            map.is_some_and(|map| self.servers.is_at_server(map.data_shard(inode, 0), link_index))
+        };
+        let grants_contents = job.grants.contents.is_some()
+            && matches!(outcome, Ok(Body::Entry(attr)) if has_contents(attr.inode));
+        let mut reply =
+            PlanReply { outcome, from_slot, op, part, last, states_layout, grants_contents };
         if let Plan::LockTask(key) = job.plan {
             self.jobs.remove(job_id);
             self.requests.spare(body);

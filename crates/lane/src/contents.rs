@@ -145,8 +145,8 @@ impl Lane {
     /// contents, if this lane has them: saves the client a query. Not under `--share strict`: there
     /// the query waits for what it shows.
     pub(crate) fn complete(&mut self, op: Op) {
-        // The reply to Setattr has the allocated space as it was lately; Getattr has it exactly.
-        let exact = matches!(op, Op::Lookup | Op::Getattr);
+        // The reply to Setattr has the allocated space as it was lately; others have it exactly.
+        let exact = matches!(op, Op::Lookup | Op::Getattr | Op::Open);
         if !(exact || op == Op::Setattr) || self.config.limits.share == Share::Strict {
             return;
         }

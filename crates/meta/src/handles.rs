@@ -27,6 +27,19 @@ impl Key {
 
 const NO_CLIENT: ClientUuid = ClientUuid([0; 16]);
 
+/// A query of a data shard for the size of an inode that nobody writes any more.
+#[derive(Clone, Copy, Debug)]
+struct Query {
+    number: u64,
+    closed: Closed,
+}
+
+/// The last writer of an inode has closed it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closed {
+    single_writer: Option<ClientUuid>,
+}
+
 /// The open handles of all clients.
 #[derive(Debug)]
 pub(crate) struct Handles {
@@ -36,10 +49,13 @@ pub(crate) struct Handles {
     count_max: usize,
     /// Clients whose handles were dropped: they must reopen them.
     dropped: BTreeSet<ClientUuid>,
-    /// Inodes without writers whose data shard was queried for the size, with the number of the
-    /// query. An open for writing cancels the query.
-    queries: BTreeMap<InodeNo, u64>,
+    /// Inodes without writers whose data shard was queried for the size. An open for writing cancels
+    /// the query.
+    queries: BTreeMap<InodeNo, Query>,
     query_count: u64,
+    /// Inodes open for writing that one client alone has opened for that since their sizes were
+    /// settled. So it alone has written what is not durable, and writes it again after a crash.
+    single_writers: BTreeMap<InodeNo, ClientUuid>,
     /// Inodes open for writing that had a writer whose client disconnected without closing and
     /// whose writes may still arrive. Their sizes stay at the data shards after the last close.
     unsettled: BTreeSet<InodeNo>,
@@ -62,6 +78,7 @@ impl Handles {
             dropped: BTreeSet::new(),
             queries: BTreeMap::new(),
             query_count: 0,
+            single_writers: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             listed: BTreeMap::new(),
             privileged_bits: BTreeMap::new(),
@@ -75,6 +92,7 @@ impl Handles {
         self.counts.clear();
         self.dropped.clear();
         self.queries.clear();
+        self.single_writers.clear();
         self.unsettled.clear();
         self.listed.clear();
         self.privileged_bits.clear();
@@ -123,13 +141,26 @@ impl Handles {
             *self.counts.entry(client).or_default() += 1;
         }
         if open_for.writes() {
-            self.queries.remove(&inode);
+            let query = self.queries.remove(&inode);
+            let single = query.and_then(|query| query.closed.single_writer);
+            let single = single.or(self.single_writers.remove(&inode));
+            self.single_writers.extend(single.filter(|it| *it == client).map(|it| (inode, it)));
         }
     }
 
-    /// Drops a handle. Returns whether this closed the inode's last writer, and all its writers
-    /// were closed regularly.
-    pub(crate) fn close(&mut self, inode: InodeNo, client: ClientUuid, handle: HandleId) -> bool {
+    /// A client opens an inode for writing whose size is settled.
+    pub(crate) fn begin_writing(&mut self, inode: InodeNo, client: ClientUuid) {
+        self.single_writers.insert(inode, client);
+    }
+
+    /// Drops a handle. `Some` if this closed the inode's last writer, and all its writers were
+    /// closed regularly.
+    pub(crate) fn close(
+        &mut self,
+        inode: InodeNo,
+        client: ClientUuid,
+        handle: HandleId,
+    ) -> Option<Closed> {
         let mut wrote = false;
         for open_for in OpenFor::ALL {
             let key = Key { inode, open_for, client, handle };
@@ -140,21 +171,30 @@ impl Handles {
             self.listed.remove(&key);
         }
         if !wrote || self.is_being_written(inode) {
-            return false;
+            return None;
         }
-        !self.unsettled.remove(&inode) && self.known
+        let single_writer = self.single_writers.remove(&inode);
+        let is_regular = !self.unsettled.remove(&inode) && self.known;
+        is_regular.then_some(Closed { single_writer })
     }
 
     /// Begins a query of a data shard for an inode's contents; returns the query's number.
-    pub(crate) fn begin_query(&mut self, inode: InodeNo) -> u64 {
+    pub(crate) fn begin_query(&mut self, inode: InodeNo, closed: Closed) -> u64 {
         self.query_count += 1;
-        self.queries.insert(inode, self.query_count);
+        self.queries.insert(inode, Query { number: self.query_count, closed });
         self.query_count
+    }
+
+    /// Whether an inode that nobody writes is being settled, and this client alone has written it
+    /// since it was settled last.
+    pub(crate) fn settles_for(&self, inode: InodeNo, client: ClientUuid) -> bool {
+        let query = self.queries.get(&inode);
+        query.is_some_and(|query| query.closed.single_writer == Some(client))
     }
 
     /// Ends a query. Returns whether it is still valid.
     pub(crate) fn end_query(&mut self, inode: InodeNo, number: u64) -> bool {
-        let queries = self.queries.get(&inode) == Some(&number);
+        let queries = self.queries.get(&inode).is_some_and(|query| query.number == number);
         if queries {
             self.queries.remove(&inode);
         }
@@ -275,7 +315,12 @@ impl Handles {
         });
         self.counts.remove(&client);
         self.listed.retain(|key, _| key.client != client);
+        for query in self.queries.values_mut() {
+            let single = &mut query.closed.single_writer;
+            *single = single.filter(|writer| *writer != client);
+        }
         for inode in written {
+            self.single_writers.remove(&inode);
             if self.is_being_written(inode) {
                 self.unsettled.insert(inode);
             } else {

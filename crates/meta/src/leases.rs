@@ -184,7 +184,8 @@ impl Shard {
     }
 
     /// Whether a client may cache the attributes and contents of an inode: it is of this shard, no
-    /// transaction over several shards is about to change it, and nobody else may be writing it.
+    /// transaction over several shards is about to change it, nobody else may be writing it, and what
+    /// is not durable of it is this client's own.
     #[must_use]
     pub fn is_leasable(&self, inode: InodeNo, client: ClientUuid) -> bool {
         let Some(row) = self.state.inode(inode).map(|known| &known.row) else { return false };
@@ -192,7 +193,9 @@ impl Shard {
             || self.locks.inode(inode, None).or(self.locks.entered(inode, None)).is_none();
         is_free
             && !self.handles.is_written_by_others(inode, client)
-            && (!row.size_at_data || self.handles.writes(inode, client))
+            && (!row.size_at_data
+                || self.handles.writes(inode, client)
+                || self.handles.settles_for(inode, client))
     }
 }
 

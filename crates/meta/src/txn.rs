@@ -364,6 +364,9 @@ impl<'s> Txn<'s> {
     /// Stores the row of a new inode, with the lists it inherits from its directory.
     pub(crate) fn put_new(&mut self, parent: InodeNo, row: InodeRow) -> InodeRow {
         let row = self.put(row);
+        if row.size_at_data {
+            self.handles.begin_writing(row.inode, self.client);
+        }
         let layout = self.layout_below(parent).filter(|_| row.kind == FileKind::Directory);
         if let Some(layout) = layout {
             let text = layout.text();
@@ -490,6 +493,7 @@ impl<'s> Txn<'s> {
         self.state.export_tracking.touch(row.inode);
         let writes = handle.open_for.writes();
         if writes && !row.size_at_data && self.rules.hold(Rule::SizeFlag) {
+            self.handles.begin_writing(row.inode, self.client);
             return self.put(InodeRow { size_at_data: true, ..row });
         }
         if writes && self.rules.hold(Rule::SizeFlag) {

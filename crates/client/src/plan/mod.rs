@@ -130,6 +130,8 @@ pub(crate) struct PlanReply {
     pub(crate) last: bool,
     /// The request has stated its file's layout.
     pub(crate) states_layout: bool,
+    /// It grants the contents of the file that it opens, and the server that has sent it has them.
+    pub(crate) grants_contents: bool,
 }
 
 /// What a plan does next.

@@ -1,5 +1,6 @@
 //! Open: one request, and a glimpse if the frontend wants the size. After an open for writing the
-//! data shard has the size, so both are sent at once.
+//! data shard has the size, so both are sent at once. A frontend that may cache the contents gets the
+//! size too, if it can be had: its first read would ask for it.
 //!
 //! A reply from the slot may be from an earlier boot of the server, whose handles are lost: then
 //! the handle is reopened.
@@ -13,6 +14,8 @@ use wire::{Attr, Glimpse, Handle, InodeNo, Op, Reopen, Status};
 pub(crate) struct Open {
     pub(super) handle: Handle,
     sizes: bool,
+    /// The frontend may cache the contents.
+    caches: bool,
     size: Size,
     /// The reply to the open.
     opened: Option<Result<Attr, Status>>,
@@ -24,7 +27,7 @@ impl Open {
         let at_once = sizes && handle.open_for.writes();
         let size = if at_once { Size::Asked } else { Size::Unasked };
         let glimpse = at_once.then_some(FollowUp::Glimpse(Glimpse { inode }));
-        (Self { handle, sizes, size, opened: None }, glimpse)
+        (Self { handle, sizes, caches: false, size, opened: None }, glimpse)
     }
 
     pub(super) fn next(mut self, reply: PlanReply, handles: &mut Handles) -> Next {
@@ -40,6 +43,7 @@ impl Open {
         }
         let attr = reply.outcome.and_then(super::Body::entry);
         self.opened = Some(attr);
+        self.caches = reply.grants_contents;
         if let Ok(attr) = attr {
             handles.opened(self.handle.id, attr.inode);
             if reply.from_slot {
@@ -52,9 +56,11 @@ impl Open {
 
     /// Answers if all replies were received.
     fn wait(self, last: bool) -> Next {
-        let sized_for = SizedFor::Open { handle: self.handle.id };
+        let sized_for = SizedFor::Open { handle: self.handle.id, needs_size: self.sizes };
         match self.opened {
-            Some(Ok(attr)) if last && !self.sizes => Next::Done(Ok(sized_for.answer(attr))),
+            Some(Ok(attr)) if last && !self.sizes && !self.caches => {
+                Next::Done(Ok(sized_for.answer(attr)))
+            }
             Some(opened) if last => complete(opened, self.size, sized_for),
             Some(_) | None => Next::Wait(Plan::Open(self)),
         }

@@ -11,7 +11,7 @@ use wire::{Attr, Contents, Glimpse, HandleId, InodeNo, Op, Status};
 pub(super) enum SizedFor {
     Entry,
     Create { made: bool, handle: Option<HandleId> },
-    Open { handle: HandleId },
+    Open { handle: HandleId, needs_size: bool },
 }
 
 /// What the data shard has said.
@@ -68,7 +68,7 @@ impl Sized {
         match self.sized_for {
             SizedFor::Entry => None,
             SizedFor::Create { handle, .. } => handle,
-            SizedFor::Open { handle } => Some(handle),
+            SizedFor::Open { handle, .. } => Some(handle),
         }
     }
 }
@@ -85,12 +85,8 @@ pub(super) fn complete(attr: Result<Attr, Status>, size: Size, sized_for: SizedF
     }
     let is_spread = attr.layout.is_some_and(|layout| layout.is_spread());
     match size {
-        Size::FoundAlone(contents) if !is_spread => {
-            Next::Done(contents.map(|contents| sized_for.answer(attr.with_contents(contents))))
-        }
-        Size::Found(contents) => {
-            Next::Done(contents.map(|contents| sized_for.answer(attr.with_contents(contents))))
-        }
+        Size::FoundAlone(contents) if !is_spread => Next::Done(sized_for.completed(attr, contents)),
+        Size::Found(contents) => Next::Done(sized_for.completed(attr, contents)),
         Size::Unasked | Size::Asked | Size::FoundAlone(_) => {
             let glimpse = FollowUp::Glimpse(Glimpse { inode: attr.inode });
             let plan = Sized { attr: Some(Ok(attr)), size: Size::Asked, sized_for };
@@ -100,11 +96,18 @@ pub(super) fn complete(attr: Result<Attr, Status>, size: Size, sized_for: SizedF
 }
 
 impl SizedFor {
+    fn completed(self, attr: Attr, contents: Result<Contents, Status>) -> Result<Answer, Status> {
+        match (self, contents) {
+            (Self::Open { needs_size: false, .. }, Err(_)) => Ok(self.answer(attr)),
+            (_, contents) => Ok(self.answer(attr.with_contents(contents?))),
+        }
+    }
+
     pub(super) const fn answer(self, attr: Attr) -> Answer {
         match self {
             Self::Entry => Answer::Entry(attr),
             Self::Create { made, handle } => Answer::Created { attr, made, handle },
-            Self::Open { handle } => Answer::Opened { attr, handle },
+            Self::Open { handle, .. } => Answer::Opened { attr, handle },
         }
     }
 }

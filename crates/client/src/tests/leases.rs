@@ -153,6 +153,29 @@ fn what_was_recalled_while_its_plan_went_on_is_not_granted() {
 }
 
 #[test]
+fn the_size_of_a_file_is_asked_for_with_the_lease_of_its_contents() {
+    let mut harness = harness();
+    let open_for = wire::OpenFor::Read;
+    let call = || Call::Open(crate::Open { caller: CALLER, inode: FILE, open_for, sizes: false });
+    let unsettled = Entry { attr: attr(FILE, attr_flag::SIZE_AT_DATA) }.to_bytes();
+    harness.call(1, call());
+    let request = harness.take();
+    harness.grant(&request, &unsettled, 1, lease_flag::ATTRIBUTES | lease_flag::CONTENTS);
+    let glimpse = harness.take();
+    assert_eq!(glimpse.head.op, Op::Glimpse);
+    let contents = Contents { size_bytes: 7, allocated_bytes: 512, write_time: None };
+    harness.answer(&glimpse, &Glimpsed { contents }.to_bytes());
+    let Ok(Answer::Opened { attr: opened, .. }) = harness.outcome() else { panic!("no file") };
+    assert_eq!((opened.size_bytes, opened.is_size_at_data()), (7, false));
+    assert_eq!(harness.granted().contents, ms(10_000));
+    // Its first read goes to the data shard.
+    harness.call(2, call());
+    let request = harness.take();
+    harness.grant(&request, &unsettled, 2, lease_flag::ATTRIBUTES);
+    assert!(matches!(harness.outcome(), Ok(Answer::Opened { .. })));
+}
+
+#[test]
 fn a_grant_that_arrives_after_its_recall_is_ignored_and_later_ones_are_not() {
     let mut harness = harness();
     let first = harness.getattr(5);

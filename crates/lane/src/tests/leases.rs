@@ -7,6 +7,7 @@ mod pages;
 mod participants;
 mod random;
 mod restarts;
+mod settling;
 mod traces;
 mod writing;
 

@@ -257,3 +257,33 @@ fn what_a_mount_has_cached_is_still_cached_after_several_terms_of_rest() {
     drop(counting);
     mount.stop();
 }
+
+#[test]
+fn what_a_mount_has_just_written_is_cached_from_its_first_open_on() {
+    let Some(fixture) = Fixture::new("kept_written_here") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "60s"]);
+    let options = [&LEASES[..], &["--lanes", "1"]].concat();
+    let mount = fixture.mount(&server.address, "a", &options);
+    let mut counting = Counting { volume: connect(&fixture, &server.address), own_count: 0 };
+    let mut round = 0;
+    // The mount's session is recorded with its first requests, and the files' Closes come any time.
+    until("no second read asks the server", || {
+        round += 1;
+        (0..8).all(|count| {
+            let path = mount.dir.join(format!("{round} {count}"));
+            fs::write(&path, "contents").unwrap();
+            let file = File::open(&path).unwrap();
+            let mut read = || {
+                let mut bytes = [0; 8];
+                file.read_exact_at(&mut bytes, 0).unwrap();
+                assert_eq!(&bytes, b"contents");
+                assert_eq!(file.read_at(&mut bytes, 8).unwrap(), 0, "its end");
+                counting.now().0
+            };
+            let first = read();
+            read() == first
+        })
+    });
+    drop(counting);
+    mount.stop();
+}

@@ -11,14 +11,14 @@ pub(crate) fn needs(args: &Close, needs: &mut Needs<'_>) {
 }
 
 pub(crate) fn execute(args: &Close, txn: &mut Txn<'_>) -> Result<Done, Status> {
-    let last = txn.handles.close(args.inode, txn.client, args.handle);
+    let closed = txn.handles.close(args.inode, txn.client, args.handle);
     txn.refresh_privileged_bits(args.inode);
     txn.state.export_tracking.touch(args.inode);
     let Ok(row) = txn.row(args.inode) else {
         return Ok(Done); // The inode was removed.
     };
-    if last && row.size_at_data && row.nlink > 0 {
-        txn.settling = Some((args.inode, txn.handles.begin_query(args.inode)));
+    if let Some(closed) = closed.filter(|_| row.size_at_data && row.nlink > 0) {
+        txn.settling = Some((args.inode, txn.handles.begin_query(args.inode, closed)));
     }
     txn.check_orphan(args.inode);
     Ok(Done)

@@ -37,12 +37,12 @@ impl Holder {
         server.run();
     }
 
-    fn send_write(&mut self, server: &mut TestServer, inode: InodeNo, flags: u16) {
+    pub(super) fn send_write(&mut self, server: &mut TestServer, inode: InodeNo, flags: u16) {
         let write = Write { inode, file_offset: 0, append: false, clears: CLEARS };
         self.send_change(server, (Op::Write, flags, inode), &write, Some(b"abcd"));
     }
 
-    fn written(&mut self, server: &mut TestServer) {
+    pub(super) fn written(&mut self, server: &mut TestServer) {
         assert!(self.has_reply(server), "it is answered");
         assert_eq!(self.reply(server).head.status, Status::Ok);
     }
