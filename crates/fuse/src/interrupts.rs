@@ -24,6 +24,10 @@ const CHECK_MS: u64 = 250;
 /// the kernel's queue, so the process of a request that waits this long is checked anyway.
 const LONG_WAIT_MS: u64 = 1_000;
 
+/// The process of requests that the kernel makes for nobody: it writes back what was stored to through
+/// a mapping, and drops those bytes if that fails. Also that of processes that this mount cannot see.
+const NO_PROCESS: u32 = 0;
+
 const COUNT_MAX: usize = 64;
 
 #[derive(Debug, Default)]
@@ -109,7 +113,10 @@ impl MountLane {
         }
         for pending_id in self.pendings.all() {
             let Some(pending) = self.pendings.get(pending_id) else { continue };
-            if !pending.abandoned && pending.since.after_ms(LONG_WAIT_MS) <= now {
+            if pending.pid != NO_PROCESS
+                && !pending.abandoned
+                && pending.since.after_ms(LONG_WAIT_MS) <= now
+            {
                 self.interrupts.check_at(now, pending.unique);
             }
         }

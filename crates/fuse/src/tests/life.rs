@@ -3,7 +3,7 @@
 use super::harness::{Harness, request, u32s, u64s};
 use super::std::collections::BTreeMap;
 use super::{DIRECTORY, FILE, attr};
-use crate::abi::{Opcode, init_flag};
+use crate::abi::{Opcode, WRITE_CACHE, init_flag};
 use alloc::vec::Vec;
 use interface::{
     BufId, Bulk, Event, KernelEvent, LogLevel, Mono, MountMessage, NO_MAC, PeerEvent, Process,
@@ -122,6 +122,9 @@ fn groups_are_looked_up_only_once() {
     assert_eq!(harness.status(), Status::Access);
 }
 
+/// Of the process in a request.
+const PID_AT: usize = 32;
+
 fn interrupt(harness: &mut Harness, unique: u64) {
     let bytes = request(Opcode::Interrupt as u32, unique | 1, InodeNo(0), &u64s(&[unique]));
     harness.kernel_bytes(None, bytes, None);
@@ -193,6 +196,27 @@ fn over_io_uring_a_long_wait_is_checked_without_an_interrupt() {
         harness.wait_ms(1_000);
         assert_eq!(harness.replies.len(), usize::from(over_io_uring));
     }
+}
+
+#[test]
+fn what_the_kernel_writes_back_is_never_abandoned() {
+    let mut harness = Harness::with_open(&[FILE]);
+    harness.lane.config.over_io_uring = true;
+    harness.shape.listening = false;
+    let args = [u64s(&[1, 0]), u32s(&[9, WRITE_CACHE]), u64s(&[0]), u32s(&[0, 0])].concat();
+    let data = Bulk { buf: BufId(4), start: 0, bulk_bytes: 9, crc32c: None, mac: NO_MAC };
+    let mut bytes = request(Opcode::Write as u32, 8, FILE, &args);
+    bytes[PID_AT..].first_chunk_mut::<4>().unwrap().fill(0);
+    harness.kernel_bytes(Some(8), bytes, Some(data));
+    for _ in 0..60 {
+        harness.wait_ms(1_000);
+    }
+    assert!(harness.signals_requested.is_empty(), "no process waits for it");
+    assert!(harness.replies.is_empty(), "the kernel would drop the page");
+    harness.shape.listening = true;
+    harness.wait_ms(2_000);
+    let received = harness.take();
+    assert_eq!(received.head.op, Op::Write);
 }
 
 #[test]

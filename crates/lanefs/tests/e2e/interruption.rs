@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 /// Opens what the calls need, waits for a line, and makes one call; one that a cache may answer is
 /// made until the cache has run dry.
@@ -218,6 +219,46 @@ print('alarms', count[0])
     let status = script.end();
     assert!(status.success(), "{}", script.said());
     up.stop();
+}
+
+/// Stores to a mapped page and has it written back.
+const STORER: &str = "import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+with mmap.mmap(fd, 4096) as mapping:
+    mapping[0] = mapping[4095]
+    sys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.readline()
+    mapping[0:4096] = b'y' * 4096
+    mapping.flush()
+";
+
+/// The kernel drops a page whose write-back fails, and tells nobody who reads it. No process waits for
+/// a write-back, so there is none whose end could end it.
+#[test]
+fn what_was_stored_through_a_mapping_waits_for_a_server_that_is_away() {
+    /// Longer than lanes over io_uring wait before they look at the processes of requests.
+    const AWAY: Duration = Duration::from_secs(3);
+    let Some(fixture) = Fixture::new("death_mapped") else { return };
+    let fixture = fixture.mounting_on_io_uring();
+    let server = fixture.serve("127.0.0.1:0");
+    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
+    let file = mount.dir.join("file");
+    fs::write(&file, "x".repeat(4096)).unwrap();
+    let (theirs, mut go) = std::io::pipe().unwrap();
+    let mut storer = program("python3");
+    let mut storer = Process::start(storer.args(["-c", STORER]).arg(&file).stdin(theirs));
+    storer.line_with("ready");
+    stop(&server);
+    go.write_all(b"\n").unwrap();
+    let stack = format!("/proc/{}/stack", storer.pid());
+    until("it waits for the server", || {
+        let stack = fs::read_to_string(&stack);
+        stack.is_ok_and(|stack| stack.contains("fuse") || stack.contains("folio_"))
+    });
+    std::thread::sleep(AWAY);
+    server.process.signal(Signal::CONT);
+    assert!(storer.end().success(), "{}", storer.said());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "y".repeat(4096));
+    mount.stop();
 }
 
 /// Ctrl-C of a mount whose programs sit in calls, while its server says nothing.
