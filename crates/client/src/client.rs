@@ -1,6 +1,7 @@
 //! The client's state and its interface: events and calls in, answers out. Requests are in `send`
 //! and `receive`, connections in `handshake`.
 
+use crate::appends::Appends;
 use crate::counts::{Counters, Counts};
 use crate::handles::{Handles, handle_lane};
 use crate::identity::{Identity, trace_tag};
@@ -88,6 +89,7 @@ pub struct Client {
     pub(crate) leases: Leases,
     pub(crate) kept: Kept,
     pub(crate) joins: Joins,
+    pub(crate) appends: Appends,
     /// The last timer that was set.
     alarm: Option<Mono>,
     pub(crate) counters: Counters,
@@ -117,6 +119,7 @@ impl Client {
             leases: Leases::new(),
             kept: Kept::new(config.handles_max),
             joins: Joins::default(),
+            appends: Appends::default(),
             alarm: None,
             counters: Counters::default(),
             counts: Counts::default(),
@@ -464,6 +467,7 @@ impl Client {
     pub(crate) fn finish(&mut self, job_id: usize, result: Result<Answer, Status>) {
         let Some(mut job) = self.jobs.remove(job_id) else { return };
         self.drop_spread(job.spread.take());
+        self.drop_append(job.append.take());
         match job.plan {
             Plan::Reopen { handle, server_index } => {
                 self.handles.set_reopening(handle, false);
@@ -490,6 +494,7 @@ impl Client {
                 self.on_relocked(key, range, result.err());
             }
             Plan::Layout { inode } => self.on_layout(inode, result),
+            Plan::EndAppend { inode } => self.on_append_ended(inode),
             Plan::Direct
             | Plan::Entry
             | Plan::Sized(_)

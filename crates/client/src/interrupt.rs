@@ -91,7 +91,8 @@ impl Client {
             && let Some(bulk) = exchange.bulk.take()
         {
             exchange.retained = Some(self.replay_space.copy(turn, bulk));
-            write_nothing(exchange.op, &mut exchange.body);
+            let is_spread = exchange.layout.is_some_and(|layout| layout.is_spread());
+            write_nothing(exchange.op, is_spread, &mut exchange.body);
         }
     }
 
@@ -110,6 +111,7 @@ impl Client {
                 | Plan::Sync { .. }
                 | Plan::Goodbye
                 | Plan::Durable { .. }
+                | Plan::EndAppend { .. }
         );
         let harmless = exchange.xid.is_none() || exchange.repeats();
         job.call.is_none() && !must_go_on && exchange.place != Place::Sent && harmless
@@ -147,6 +149,7 @@ impl Client {
         match exchange.place {
             Place::SpaceWait => self.replay_space.end_wait(exchange_id),
             Place::Unrouted | Place::Later => self.requests.end_wait(exchange_id),
+            Place::AppendWait => self.appends.end_wait(exchange.inode(), exchange_id),
             Place::LayoutWait => self.layouts.end_wait(exchange.inode(), exchange_id),
             Place::SlotWait => {
                 if let Some(session) = self.servers.session_mut(exchange.session_index) {
@@ -176,7 +179,7 @@ fn is_reachable(requests: &Requests, servers: &Servers, job_id: usize) -> bool {
 }
 
 /// Replaces an encoded write, or list, by one of no bytes to the same file.
-fn write_nothing(op: Op, body: &mut Vec<u8>) {
+fn write_nothing(op: Op, is_spread: bool, body: &mut Vec<u8>) {
     let clears = wire::ClearPrivileges::Nothing;
     if op == Op::WriteList {
         let inode = wire::WriteList::decode_all(body).map_or(InodeNo(0), |write| write.inode);
@@ -187,7 +190,7 @@ fn write_nothing(op: Op, body: &mut Vec<u8>) {
     debug_assert_eq!(op, Op::Write, "only writes and lists have bytes to send");
     // The offset says at which shard it was to be written.
     let (inode, file_offset) = wire::Write::decode_all(body).map_or((InodeNo(0), 0), |write| {
-        (write.inode, if write.append { 0 } else { write.file_offset })
+        (write.inode, if write.append && !is_spread { 0 } else { write.file_offset })
     });
     body.clear();
     let nothing = wire::Write { inode, file_offset, append: false, clears };

@@ -1,6 +1,7 @@
 //! Calls under way, and jobs of the client itself: each has a plan, and the requests that the plan
 //! has out.
 
+use crate::appends::Append;
 use crate::grants::JobGrants;
 use crate::plan::{Plan, Target};
 use crate::spread::Spread;
@@ -27,6 +28,8 @@ pub(crate) struct Job {
     pub(crate) grants: JobGrants,
     /// Its request was split over several data shards.
     pub(crate) spread: Option<Box<Spread>>,
+    /// It appends to a file over several data shards.
+    pub(crate) append: Option<Box<Append>>,
 }
 
 /// A job's first request, for a retry.
@@ -66,7 +69,17 @@ impl Jobs {
     pub(crate) fn add(&mut self, call: Option<CallId>, plan: Plan) -> usize {
         let (pending_count, has_begun, first) = (0, false, None);
         let grants = JobGrants::default();
-        self.slab.insert(Job { call, plan, pending_count, has_begun, first, grants, spread: None })
+        let (spread, append) = (None, None);
+        self.slab.insert(Job {
+            call,
+            plan,
+            pending_count,
+            has_begun,
+            first,
+            grants,
+            spread,
+            append,
+        })
     }
 
     pub(crate) fn get(&self, job_id: usize) -> Option<&Job> {

@@ -26,6 +26,7 @@
 
 extern crate alloc;
 
+mod appends;
 mod cache;
 mod call;
 mod client;

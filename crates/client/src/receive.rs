@@ -392,6 +392,12 @@ impl Client {
         {
             self.layouts.learn(attr.inode, layout);
         }
+        if job.append.is_some() {
+            let answer = self.on_append_reply(job_id, reply);
+            let Some(answer) = answer else { return self.requests.spare(body) };
+            reply = answer;
+        }
+        let Some(job) = self.jobs.get_mut(job_id) else { return };
         if job.spread.is_some() {
             let Some(joined) = self.join(job_id, reply) else { return self.requests.spare(body) };
             reply = joined;

@@ -18,6 +18,8 @@ pub(crate) enum Place {
     Unrouted,
     /// For its file's layout.
     LayoutWait,
+    /// For an earlier append of this client lane to the file.
+    AppendWait,
     /// In a queue of its link, new or for a resend.
     Queued,
     /// For a slot of its session.

@@ -102,6 +102,9 @@ impl Client {
             }
         }
         let Some(exchange) = self.requests.get(exchange_id) else { return };
+        if exchange.place == Place::AppendWait {
+            return;
+        }
         let (op, target, layout) = (exchange.op, exchange.target, exchange.layout);
         let Some(destination) = self.servers.destination(op, target, layout) else {
             // The server would reject such a number as a protocol error.

@@ -101,6 +101,10 @@ impl Client {
         if exchange.op == Op::Sync {
             return self.split_sync(exchange_id, inode, layout);
         }
+        if self.begin_append(exchange_id, inode, layout) {
+            return;
+        }
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
         let Some(mut spread) = Spread::of(exchange, inode, layout) else { return };
         let cuts = spread.cut(self.servers.map());
         let file_bytes_max = layout.file_bytes_max();
@@ -512,7 +516,7 @@ fn clears_of(exchange: &Exchange) -> ClearPrivileges {
 }
 
 /// Bytes of a bulk.
-fn slice(bulk: Bulk, from: u32, bulk_bytes: u32) -> Bulk {
+pub(crate) fn slice(bulk: Bulk, from: u32, bulk_bytes: u32) -> Bulk {
     if from == 0 && bulk_bytes == bulk.bulk_bytes {
         return bulk;
     }

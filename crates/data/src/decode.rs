@@ -145,7 +145,14 @@ fn read_list(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> 
 fn glimpse(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
     let wire::Glimpse { inode } = wire::Glimpse::decode_all(request.body)?;
     let DataRequest { token, client, .. } = *request;
-    let glimpsing = Glimpsing { token, durable: false, client };
+    let glimpsing = Glimpsing { token, durable: false, alone: false, client };
+    Ok(Decoded::new((inode, 0), QueuedOp::Glimpse(glimpsing)))
+}
+
+fn reserve(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
+    let wire::Reserve { inode, begins: alone } = wire::Reserve::decode_all(request.body)?;
+    let DataRequest { token, client, .. } = *request;
+    let glimpsing = Glimpsing { token, durable: false, alone, client };
     Ok(Decoded::new((inode, 0), QueuedOp::Glimpse(glimpsing)))
 }
 
@@ -160,7 +167,9 @@ fn write(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, Deco
     let wire::Write { inode, file_offset, append, clears, .. } =
         wire::Write::decode_all(request.body)?;
     let DataRequest { token, client, bulk, behind, .. } = *request;
-    if append || behind {
+    // The parts of a file are written where it was said to end.
+    let is_of_part = append && request.layout.is_some_and(|layout| layout.is_spread());
+    if behind || append && !is_of_part {
         let at = behind.then_some(file_offset);
         let pending = QueuedOp::Append { token, bulk, client, at };
         return Ok(Decoded { inode, first_byte: 0, pending, clears });

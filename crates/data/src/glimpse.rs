@@ -55,7 +55,7 @@ impl Shards {
     fn tell_contents(
         &mut self,
         inode: InodeNo,
-        Glimpsing { token, durable, client }: Glimpsing,
+        Glimpsing { token, durable, alone: _, client }: Glimpsing,
         contents: Contents,
     ) {
         let shard = self.shard(inode);

@@ -207,10 +207,8 @@ impl Object {
         let settled = self.written.is_empty() && !self.sync_running;
         let may_begin = match first {
             QueuedOp::Read { kept: true, .. } => known && self.writing_count == 0,
-            QueuedOp::Read { .. }
-            | QueuedOp::ReadList(_)
-            | QueuedOp::Glimpse(_)
-            | QueuedOp::Seek(_) => known,
+            QueuedOp::Glimpse(glimpsing) => known && (alone || !glimpsing.alone),
+            QueuedOp::Read { .. } | QueuedOp::ReadList(_) | QueuedOp::Seek(_) => known,
             QueuedOp::Write { .. } => known && unfenced,
             QueuedOp::Append { .. }
             | QueuedOp::WriteList(_)

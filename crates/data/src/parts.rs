@@ -19,28 +19,51 @@ pub struct WholeFile {
     pub layout: Layout,
     /// The new size, for a truncation.
     pub cut: Option<u64>,
+    /// The file is to be appended to.
+    pub appends: bool,
 }
 
 impl Shards {
     /// Whether a valid request is about all of a file over several data shards.
     #[must_use]
     pub fn whole_file(&self, request: &DataRequest<'_>) -> Option<WholeFile> {
-        if !matches!(request.op, Op::Glimpse | Op::Truncate) || request.bulk.is_some() {
+        let is_whole = matches!(request.op, Op::Glimpse | Op::Truncate | Op::Reserve);
+        if !is_whole || request.bulk.is_some() {
             return None;
         }
         let Decoded { inode, pending, .. } = decode(request, &self.shape).ok()?;
         let layout = request.layout.or_else(|| self.known_layout(inode));
         let layout = layout.filter(Layout::is_spread)?;
-        let mut cut = None;
-        if let QueuedOp::Truncate { size_bytes, .. } = pending {
-            cut = Some(size_bytes);
+        let (mut cut, mut appends) = (None, false);
+        match pending {
+            QueuedOp::Truncate { size_bytes, .. } => cut = Some(size_bytes),
+            QueuedOp::Glimpse(glimpsing) => appends = glimpsing.alone,
+            QueuedOp::Read { .. }
+            | QueuedOp::ReadList(_)
+            | QueuedOp::Write { .. }
+            | QueuedOp::WriteList(_)
+            | QueuedOp::Append { .. }
+            | QueuedOp::Allocate(_)
+            | QueuedOp::Seek(_)
+            | QueuedOp::Replay { .. }
+            | QueuedOp::Remove => {}
         }
-        Some(WholeFile { inode, layout, cut })
+        // The end of an append concerns what the home shard remembers.
+        (appends || request.op != Op::Reserve).then_some(WholeFile { inode, layout, cut, appends })
     }
 
     /// What this lane has of a file now. Ends in [`Outcome::Answered`].
     pub fn look(&mut self, turn: &mut Turn<'_>, token: Token, inode: InodeNo) {
-        let glimpsing = Glimpsing { token, durable: false, client: ClientUuid::NONE };
+        let client = ClientUuid::NONE;
+        let glimpsing = Glimpsing { token, durable: false, alone: false, client };
+        self.wait(turn, inode, QueuedOp::Glimpse(glimpsing));
+    }
+
+    /// The same when all changes before it have ended, for an append. Ends in
+    /// [`Outcome::Sized`], or in [`Outcome::Answered`] on failure.
+    pub fn look_for_append(&mut self, turn: &mut Turn<'_>, token: Token, inode: InodeNo) {
+        let client = ClientUuid::NONE;
+        let glimpsing = Glimpsing { token, durable: true, alone: true, client };
         self.wait(turn, inode, QueuedOp::Glimpse(glimpsing));
     }
 

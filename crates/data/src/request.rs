@@ -63,6 +63,8 @@ pub(crate) struct Glimpsing {
     pub(crate) token: Token,
     /// Reply when all changes in the contents are durable.
     pub(crate) durable: bool,
+    /// Look when all changes before it have ended.
+    pub(crate) alone: bool,
     pub(crate) client: ClientUuid,
 }
 

@@ -185,7 +185,7 @@ impl Shards {
     /// Queries a file's contents for a caller that makes them durable elsewhere; ends in
     /// [`Outcome::Sized`], or in [`Outcome::Answered`] on failure.
     pub fn query_durable_size(&mut self, turn: &mut Turn<'_>, token: Token, inode: InodeNo) {
-        let glimpsing = Glimpsing { token, durable: true, client: ClientUuid::NONE };
+        let glimpsing = Glimpsing { token, durable: true, alone: false, client: ClientUuid::NONE };
         self.wait(turn, inode, QueuedOp::Glimpse(glimpsing));
     }
 

@@ -102,8 +102,13 @@ impl Lane {
         if let Some(waiting) = self.waiters.answers.take_request(token) {
             let Waiting { conn, header, pages, .. } = waiting;
             self.end_read_of_pages(pages);
+            let is_lasting = shown <= self.commit.shard(header.shard).durable;
+            let must_last = header.op == Op::Reserve && !is_lasting;
+            if must_last && self.commit.has_failed() {
+                return self.send(turn, conn, &header, &Response::plain(Status::Io, &[]));
+            }
             if let Ok(answer) = result
-                && self.shows(header.shard, shown)
+                && (must_last || self.shows(header.shard, shown))
                 && header.slot == 0
             {
                 let (status, bulk) = (Status::Ok, answer.bulk());

@@ -194,6 +194,7 @@ impl Lane {
             return Ok(false);
         }
         match request.op.row().executor {
+            Executor::Data if self.hinders_append(turn, received) => return Ok(false),
             Executor::Data => return self.ask_data(turn, received).map(|()| true),
             Executor::Locks | Executor::Lane => {
                 return self.execute_own(turn, received).map(|()| false);
@@ -296,6 +297,9 @@ impl Lane {
                 return Ok(false);
             }
             Verdict::New => {}
+        }
+        if self.hinders_append(turn, received) {
+            return Ok(false);
         }
         if let Some(status) = self.refused(turn, received) {
             self.end_refused(turn, received, status);
@@ -553,7 +557,8 @@ impl Lane {
         let ask =
             data::DataRequest { token, op, shard, layout, body: &body, bulk, client, kept, behind };
         if let Some(whole) = self.data.whole_file(&ask) {
-            let request = crate::spread::WholeRequest { token, op, shard, body, client };
+            let appends = whole.appends.then_some(received.request.session);
+            let request = crate::spread::WholeRequest { token, op, shard, body, client, appends };
             self.begin_whole_request(turn, whole, request);
             return Ok(());
         }

@@ -379,6 +379,7 @@ impl Core for Lane {
         }
         self.settle_txns(turn);
         self.settle_evictions(turn);
+        self.settle_appends(turn);
         self.settle_containment(turn);
         self.settle_freeze(turn);
         if self.is_stopping() || self.recovery.is_flushing() {

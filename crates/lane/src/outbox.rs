@@ -13,6 +13,8 @@ use wire::{Header, Op, Reply, ReplyParts, SessionId, ShardId, Status, Transno, X
 
 /// The delay of a resend after a refusal because of a long log.
 const RETRY_AFTER_MS: u32 = 20;
+/// An append ends soon.
+const RESERVE_AFTER_MS: u32 = 2;
 
 impl Lane {
     /// Answers a request without a body, with its session's highest durable transaction.
@@ -68,7 +70,11 @@ impl Lane {
             committed: response.committed,
             status: response.status,
             credits: self.config.limits.credits,
-            retry_after_ms: if response.status == Status::RetryLater { RETRY_AFTER_MS } else { 0 },
+            retry_after_ms: match (response.status, header.op) {
+                (Status::RetryLater, Op::Reserve) => RESERVE_AFTER_MS,
+                (Status::RetryLater, _) => RETRY_AFTER_MS,
+                _ => 0,
+            },
             boot_id: self.config.boot_id,
             trace_id: header.trace_id,
             op_time_ns: turn.now.wall_ns,

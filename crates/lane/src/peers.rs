@@ -411,8 +411,8 @@ impl Lane {
             PeerBody::Acknowledgement {} | PeerBody::Barrier {} => {}
             PeerBody::Restated {} => self.on_restated(turn, from),
             PeerBody::WriterFenced { inode, client } => self.on_writer_fenced(inode, client),
-            PeerBody::LookAtPart { inode, number, durable } => {
-                self.on_look_at_part(turn, from, (inode, number, durable));
+            PeerBody::LookAtPart { inode, number, durable, appends } => {
+                self.on_look_at_part(turn, from, (inode, number, durable), appends);
             }
             PeerBody::PartContents { inode, number, shard, contents } => {
                 self.on_part_contents(turn, (inode, number, shard), contents);
@@ -423,6 +423,7 @@ impl Lane {
             PeerBody::PartCut { inode, number, shard, is_cut } => {
                 self.on_part_cut(turn, (inode, number, shard), is_cut);
             }
+            PeerBody::EndAppend { inode, session } => self.on_end_append(inode, session),
         }
     }
 }

@@ -94,4 +94,6 @@ pub(crate) struct PartWork {
     pub(crate) shard: ShardId,
     /// For a cut, the lane that asked for it.
     pub(crate) cut_by: Option<PeerLane>,
+    /// It must be durable before the answer.
+    pub(crate) durable: bool,
 }

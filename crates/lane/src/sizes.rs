@@ -16,7 +16,7 @@ use crate::peers::message::PeerBody;
 use crate::request::Sizing;
 use crate::spread::merged;
 use crate::waiters::{Cause, Waiter};
-use data::Token;
+use data::{Answer, Token};
 use interface::Turn;
 use wire::{Contents, Created, Op, Rule, ShardId, Transno, Wire as _};
 
@@ -75,6 +75,11 @@ impl Lane {
     ) {
         if self.on_part_done(turn, token, (shard, until, contents)) {
             return;
+        }
+        if self.waiters.answers.request(token).is_some() {
+            // Of a file that is to be appended to.
+            let until = if self.is_whole_durable(token) { until } else { Transno(0) };
+            return self.on_answered(turn, token, (Ok(Answer::Glimpsed(contents)), until));
         }
         let others = self.end_whole(turn, token);
         let contents = others.map_or(contents, |others| merged(others, contents));

@@ -11,6 +11,7 @@
 //! one behind it; it is answered when all parts have executed it; none executes it twice.
 
 use crate::Lane;
+use crate::appends::Appends;
 use crate::config::Share;
 use crate::peers::message::PeerBody;
 use crate::request::{PartWork, Sizing};
@@ -21,8 +22,8 @@ use data::{Answer, DataRequest, Token, WholeFile};
 use disk::Change;
 use interface::Turn;
 use wire::{
-    ClientUuid, Contents, InodeNo, Layout, Op, PeerLane, ShardId, Status, Transno, Wire as _,
-    Writer,
+    ClientUuid, Contents, InodeNo, Layout, Op, PeerLane, SessionId, ShardId, Status, Transno,
+    Wire as _, Writer,
 };
 
 /// A client's request about all of a file.
@@ -33,6 +34,8 @@ pub(crate) struct WholeRequest {
     pub(crate) shard: ShardId,
     pub(crate) body: Vec<u8>,
     pub(crate) client: ClientUuid,
+    /// The session that is to append to the file.
+    pub(crate) appends: Option<SessionId>,
 }
 
 /// What is to be done with all of a file.
@@ -53,6 +56,13 @@ impl Whole {
             Self::Settle(_) => None,
         }
     }
+
+    const fn appends(&self) -> Option<SessionId> {
+        match self {
+            Self::Request { request, .. } => request.appends,
+            Self::Settle(_) => None,
+        }
+    }
 }
 
 /// An operation that has begun.
@@ -61,6 +71,8 @@ struct Running {
     number: u64,
     whole: Whole,
     layout: Layout,
+    /// All that it shows must be durable.
+    durable: bool,
     /// The shards that have not answered, and those that are asked when they have.
     left: BTreeSet<ShardId>,
     then: BTreeSet<ShardId>,
@@ -88,12 +100,13 @@ pub(crate) struct Spread {
     cuts: BTreeMap<(PeerLane, u64), bool>,
     /// What was asked for before recovery was over, or the map was known.
     early: Vec<(PeerLane, Asked)>,
+    pub(crate) appends: Appends,
 }
 
 /// A message about a part that waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
-    Look { inode: InodeNo, number: u64, durable: bool },
+    Look { inode: InodeNo, number: u64, durable: bool, appends: Option<SessionId> },
     Cut { inode: InodeNo, number: u64, oldest: u64, size_bytes: u64, layout: Layout },
 }
 
@@ -166,7 +179,7 @@ impl Lane {
     pub(crate) fn begin_whole_request(
         &mut self,
         turn: &mut Turn<'_>,
-        WholeFile { inode, layout, cut }: WholeFile,
+        WholeFile { inode, layout, cut, appends: _ }: WholeFile,
         request: WholeRequest,
     ) {
         self.begin_whole(turn, (inode, layout), Whole::Request { request, cut });
@@ -203,7 +216,11 @@ impl Lane {
             if cuts || is_cut && looks {
                 return;
             }
-            let Some((whole, layout)) = file.waiting.pop_front() else { return };
+            let Some((mut whole, layout)) = file.waiting.pop_front() else { return };
+            if let Whole::Request { request: WholeRequest { appends, .. }, .. } = &mut whole {
+                // It may have ended meanwhile.
+                *appends = appends.filter(|it| self.spread.appends.is_held(inode, *it));
+            }
             // Numbers rise over restarts.
             let of_start = self.config.boot_id << 32;
             let number = self.spread.number_last.max(of_start) + 1;
@@ -219,9 +236,19 @@ impl Lane {
                 then.remove(&first);
                 left.insert(first);
             }
+            let is_strict = self.config.limits.share == Share::Strict;
+            let mut durable = is_strict || matches!(whole, Whole::Settle(_));
+            if let Some(session) = whole.appends() {
+                durable |= self.spread.appends.follows_another(inode, session);
+                self.spread.appends.close(inode, session, self.me());
+            }
+            if is_cut {
+                self.spread.appends.forget(inode);
+            }
             let (contents, failed, at_home) = (None, false, None);
             let asks: Vec<ShardId> = left.iter().copied().collect();
-            let running = Running { number, whole, layout, left, then, contents, failed, at_home };
+            let running =
+                Running { number, whole, layout, durable, left, then, contents, failed, at_home };
             if let Some(file) = self.spread.files.get_mut(&inode) {
                 file.running.push(running);
             }
@@ -239,11 +266,9 @@ impl Lane {
         let Some(running) = file.running.iter().find(|running| running.number == number) else {
             return;
         };
-        let is_strict = self.config.limits.share == Share::Strict;
-        let durable = is_strict || matches!(running.whole, Whole::Settle(_));
-        let layout = running.layout;
+        let (layout, durable, appends) = (running.layout, running.durable, running.whole.appends());
         let body = match running.whole.cut() {
-            None => PeerBody::LookAtPart { inode, number, durable },
+            None => PeerBody::LookAtPart { inode, number, durable, appends },
             Some(size_bytes) => PeerBody::CutPart { inode, number, oldest, size_bytes, layout },
         };
         self.send_to_shard(turn, shard, &body);
@@ -313,10 +338,12 @@ impl Lane {
         let (whole, layout, failed) = (running.whole.clone(), running.layout, running.failed);
         match whole {
             Whole::Request { request, .. } => {
-                let WholeRequest { token, op, shard, body, client } = request;
+                let WholeRequest { token, op, shard, body, client, appends } = request;
                 running.at_home = Some(token);
                 if failed {
                     self.on_answered(turn, token, (Err(Status::Io), Transno(0)));
+                } else if appends.is_some() {
+                    self.data.look_for_append(turn, token, inode);
                 } else {
                     let (layout, bulk, kept, behind) = (Some(layout), None, false, false);
                     let body = &body[..];
@@ -342,6 +369,12 @@ impl Lane {
         self.on_outcomes(turn);
     }
 
+    /// Whether what an operation shows of the home part must be durable.
+    pub(crate) fn is_whole_durable(&self, token: Token) -> bool {
+        let mut all = self.spread.files.values().flat_map(|file| &file.running);
+        all.any(|running| running.at_home == Some(token) && running.durable)
+    }
+
     /// What was done with the home part has this outcome: the operation has ended. Returns what the
     /// other parts have.
     pub(crate) fn end_whole(&mut self, turn: &mut Turn<'_>, token: Token) -> Option<Contents> {
@@ -361,8 +394,19 @@ impl Lane {
         turn: &mut Turn<'_>,
         from: PeerLane,
         (inode, number, durable): (InodeNo, u64, bool),
+        appends: Option<SessionId>,
     ) {
-        self.on_part_asked(turn, from, Asked::Look { inode, number, durable });
+        self.on_part_asked(turn, from, Asked::Look { inode, number, durable, appends });
+    }
+
+    /// An append that this lane was asked for has ended.
+    pub(crate) fn on_end_append(&mut self, inode: InodeNo, session: SessionId) {
+        let is_it = |asked: &Asked| match asked {
+            Asked::Look { inode: of, appends, .. } => *of == inode && *appends == Some(session),
+            Asked::Cut { .. } => false,
+        };
+        self.spread.early.retain(|(_, asked)| !is_it(asked));
+        self.spread.appends.open(inode, session);
     }
 
     pub(crate) fn on_cut_part(
@@ -386,19 +430,24 @@ impl Lane {
             return self.spread.early.push((from, asked));
         }
         match asked {
-            Asked::Look { inode, number, durable } => {
+            Asked::Look { inode, number, durable, appends } => {
                 let Some(shard) = self.part_shard(inode) else { return };
-                let work = PartWork { inode, number, shard, cut_by: None };
+                if let Some(session) = appends {
+                    self.spread.appends.close(inode, session, from);
+                }
+                let work = PartWork { inode, number, shard, cut_by: None, durable };
                 if self.commit.has_failed() && durable {
                     return self.tell_part(turn, work, None);
                 }
                 let token = self.waiters.answers.new_token();
                 self.spread.parts.insert(token.0, work);
+                match (durable, appends) {
+                    (_, Some(_)) => self.data.look_for_append(turn, token, inode),
+                    (true, None) => self.data.query_durable_size(turn, token, inode),
+                    (false, None) => self.data.look(turn, token, inode),
+                }
                 if durable {
-                    self.data.query_durable_size(turn, token, inode);
                     self.data.request_sync(Some(shard));
-                } else {
-                    self.data.look(turn, token, inode);
                 }
             }
             Asked::Cut { inode, number, oldest, size_bytes, layout } => {
@@ -416,7 +465,7 @@ impl Lane {
         (size_bytes, layout): (u64, Layout),
     ) {
         let Some(shard) = self.part_shard(inode) else { return };
-        let work = PartWork { inode, number, shard, cut_by: Some(from) };
+        let work = PartWork { inode, number, shard, cut_by: Some(from), durable: true };
         self.spread.cuts.retain(|(lane, number), _| *lane != from || *number >= oldest);
         let known = self.spread.cuts.get(&(from, number)).copied();
         match known {
@@ -427,6 +476,7 @@ impl Lane {
         if self.commit.has_failed() || !self.space_for_own() {
             return self.tell_part(turn, work, None);
         }
+        self.spread.appends.forget(inode);
         self.spread.cuts.insert((from, number), false);
         let token = self.waiters.answers.new_token();
         self.spread.parts.insert(token.0, work);
@@ -448,7 +498,7 @@ impl Lane {
         work: PartWork,
         contents: Option<Contents>,
     ) {
-        let PartWork { inode, number, shard, cut_by } = work;
+        let PartWork { inode, number, shard, cut_by, durable: _ } = work;
         let body = match cut_by {
             None => PeerBody::PartContents { inode, number, shard, contents },
             Some(by) => {
@@ -492,9 +542,9 @@ impl Lane {
         if work.cut_by.is_none() {
             self.spread.parts.remove(&token.0);
         }
-        if self.commit.has_failed() {
+        if self.commit.has_failed() && work.durable {
             self.tell_part(turn, work, None);
-        } else if until <= self.commit.shard(shard).durable {
+        } else if !work.durable || until <= self.commit.shard(shard).durable {
             self.tell_part(turn, work, Some(contents));
         } else {
             let waiter = Waiter::Part(work, contents);

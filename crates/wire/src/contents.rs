@@ -23,9 +23,10 @@ message! {
     Write {
         /// The file.
         inode: InodeNo,
-        /// File offset; ignored when appending.
+        /// File offset; ignored when appending to a file at one data shard.
         file_offset: u64,
-        /// Append at the end of the file as it is at execution (O_APPEND).
+        /// Append at the end of the file as it is at execution (O_APPEND). Of a file over several
+        /// data shards: at the end that this session has reserved.
         append: bool,
         /// The privileges that this write must clear. If the file has any of them, the request
         /// fails with [`crate::Status::NeedClearPrivileges`] and nothing is written.
@@ -119,7 +120,16 @@ message! {
     }
 }
 message! {
-    /// Reply of [`Glimpse`].
+    /// [`crate::Op::Reserve`]. Reply: [`Glimpsed`].
+    Reserve {
+        /// The file.
+        inode: InodeNo,
+        /// The file is to be appended to; or that has ended.
+        begins: bool,
+    }
+}
+message! {
+    /// Reply of [`Glimpse`] and [`Reserve`].
     Glimpsed {
         /// The data shard's knowledge of the contents; all zero for a file never written.
         contents: Contents,

@@ -505,6 +505,13 @@ data_operations: Data {
         reply: ReplyBody::Written,
         space: SpaceUse::Takes
     };
+    /// Gives the end of a file over several data shards to one session, which appends to it, or
+    /// ends that.
+    Reserve = 40, reserve, [inode], READ {
+        reply: ReplyBody::Glimpsed,
+        contents: ContentsAccess::Write,
+        changes: Changes::Always
+    };
 }
 lane_operations: Lane {
     /// Space and inodes of the file system.

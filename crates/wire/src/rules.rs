@@ -112,6 +112,9 @@ rules! {
     ConnectionAnew "connection-anew",
     /// A new inode is locked from Prepare on.
     NewInodeLocked "new-inode-locked",
+    /// A part of a file over several data shards is appended to only by the session that has the
+    /// file's end.
+    AppendFenced "append-fenced",
 }
 
 impl Rule {

@@ -201,6 +201,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             .to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
             Op::Glimpse => Glimpse { inode }.to_bytes(),
+            Op::Reserve => Reserve { inode, begins: true }.to_bytes(),
             Op::Allocate => {
                 let (allocation, keep_size) = (Allocation::Zero, true);
                 let (file_offset, range_bytes) = (1 << 42, 1 << 33);
@@ -650,7 +651,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
         "request getxattr" => Getxattr, "request setxattr" => Setxattr,
         "request listxattr" => Listxattr, "request removexattr" => Removexattr,
         "request statfs" => Statfs, "request read" => Read, "request write" => Write,
-        "request truncate" => Truncate, "request glimpse" => Glimpse,
+        "request truncate" => Truncate, "request glimpse" => Glimpse, "request reserve" => Reserve,
         "request allocate" => Allocate, "request seek" => Seek, "reply sought" => Sought,
         "reply entry" => Entry, "reply created" => Created, "reply target" => Target,
         "reply renamed" => Renamed, "reply value" => Value, "reply listing" => Listing, "reply written" => Written,

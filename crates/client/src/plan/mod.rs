@@ -87,6 +87,10 @@ pub(crate) enum Plan {
     },
     /// Renews the term of leases.
     Ping,
+    /// Ends an append to a file over several data shards.
+    EndAppend {
+        inode: InodeNo,
+    },
 }
 
 /// A decoded reply with status `Ok`.
@@ -174,6 +178,7 @@ impl Plan {
             | Self::Relock { .. }
             | Self::Layout { .. }
             | Self::Durable { .. }
+            | Self::EndAppend { .. }
             | Self::Ping => Next::Done(reply.outcome.map(Body::answer)),
         }
     }
@@ -193,6 +198,7 @@ impl Plan {
             | Self::Sync { .. }
             | Self::Goodbye
             | Self::Durable { .. }
+            | Self::EndAppend { .. }
             | Self::Ping => None,
             Self::Sized(sized) => sized.handle(),
             Self::Create(create) => create.handle(),

@@ -98,7 +98,7 @@ fn serve(harness: &mut Harness, parts: &mut Parts, request: &ReceivedRequest) {
             }
             Written { file_offset: offset(request), written_bytes: bulk.bulk_bytes }.to_bytes()
         }
-        Op::Glimpse => {
+        Op::Glimpse | Op::Reserve => {
             let size_bytes = parts.0.values().map(Vec::len).max().unwrap_or(0) as u64;
             let contents = Contents { size_bytes, allocated_bytes: 0, write_time: None };
             Glimpsed { contents }.to_bytes()
@@ -155,7 +155,19 @@ fn run(seed: u64) {
         let (inode, sync, accesses) = (FILE, false, true);
         let file_offset = prng.below(FILE_BYTES_MAX) as u64;
         let count = 1 + prng.below(3 * UNIT as usize);
-        match prng.below(6) {
+        match prng.below(7) {
+            6 => {
+                let bytes = random_bytes(&mut prng, count);
+                let bulk = Some(harness.state.bufs.put(bytes.clone()));
+                let (append, behind) = (true, false);
+                let write = Write { inode, file_offset: 0, append, bulk, sync, clears, behind };
+                harness.call(id, Call::Write(write));
+                serve_all(&mut harness, &mut parts, &mut prng);
+                let file_offset = model.len() as u64;
+                let written = Written { file_offset, written_bytes: count as u32 };
+                assert_eq!(harness.outcome(), Ok(Answer::Written(written)), "seed {seed}");
+                write_to(&mut model, file_offset, &bytes);
+            }
             0 | 1 => {
                 let bytes = random_bytes(&mut prng, count);
                 let bulk = Some(harness.state.bufs.put(bytes.clone()));

@@ -8,7 +8,7 @@ use disk::{Change, ExportChange};
 use meta::LockOwner;
 use wire::{
     ClientUuid, Contents, DecodeError, InodeNo, Layout, List, PeerLane, PrivilegedBits,
-    ProtocolError, Reader, ShardId, Term, Wire, Writer,
+    ProtocolError, Reader, SessionId, ShardId, Term, Wire, Writer,
 };
 
 /// Who sends a message to whom, and its place in the channel between their lanes.
@@ -131,6 +131,8 @@ tagged! {
             number: u64,
             /// Answer when all of it is durable.
             durable: bool,
+            /// From now on only appends of this session move its end.
+            appends: Option<SessionId>,
         }
         /// The answer, of this shard.
         20 PartContents {
@@ -151,6 +153,8 @@ tagged! {
         }
         /// This shard's part is cut durably, or cannot be.
         22 PartCut { inode: InodeNo, number: u64, shard: ShardId, is_cut: bool }
+        /// A session has appended to a file.
+        23 EndAppend { inode: InodeNo, session: SessionId }
     }
 }
 
@@ -180,6 +184,7 @@ impl PeerBody<'_> {
             | Self::PartContents { .. }
             | Self::CutPart { .. }
             | Self::PartCut { .. }
+            | Self::EndAppend { .. }
             | Self::FollowWaits { .. }
             | Self::CycleFound { .. }
             | Self::Acknowledgement {}

@@ -279,6 +279,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         Op::Write => at_file(Write { inode, file_offset: 0, append: false, clears }.to_bytes()),
         Op::Truncate => at_file(Truncate { inode, size_bytes: 0 }.to_bytes()),
         Op::Glimpse => at_file(Glimpse { inode }.to_bytes()),
+        Op::Reserve => at_file(wire::Reserve { inode, begins: true }.to_bytes()),
         Op::Allocate => {
             let (file_offset, range_bytes, keep_size) = (0, 1, true);
             let allocation = Allocation::Punch;
@@ -373,7 +374,7 @@ fn a_read_only_export_refuses_all_changes() {
         let recorded = got.head.transno.0 > 0 && !crate::file_locks::is_lock(op);
         assert!(!recorded, "{op:?} was recorded");
     }
-    assert_eq!(refused_count, 18);
+    assert_eq!(refused_count, 19);
     assert_eq!(scene.owner.look(server, &all), before);
 }
 

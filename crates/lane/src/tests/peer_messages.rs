@@ -66,7 +66,10 @@ fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     with("QueryContents", query(None));
     with("QueryContents spread", query(Some(layout)));
     let number = 0x2_0000_0005;
-    with("LookAtPart", PeerBody::LookAtPart { inode: FILE, number, durable: true });
+    let look = |appends| PeerBody::LookAtPart { inode: FILE, number, durable: true, appends };
+    with("LookAtPart", look(None));
+    with("LookAtPart append", look(Some(wire::SessionId(9))));
+    with("EndAppend", PeerBody::EndAppend { inode: FILE, session: wire::SessionId(9) });
     let found = PeerBody::PartContents { inode: FILE, number, shard, contents: Some(contents) };
     with("PartContents", found);
     let (oldest, size_bytes) = (number - 1, 4097);

@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 use fastrand::Rng;
 use wire::{
     Allocate, Allocation, ClearPrivileges, Close, Create, Created, Entry, Getattr, Glimpse,
-    Glimpsed, Handle, HandleId, InodeNo, Layout, Mkdir, Op, Open, OpenFor, Read, Seek, Sought,
-    Status, Timestamp, Truncate, Unlink, Wire, Write, Written,
+    Glimpsed, Handle, HandleId, InodeNo, Layout, Mkdir, Op, Open, OpenFor, Read, Reserve, Seek,
+    Sought, Status, Timestamp, Truncate, Unlink, Wire, Write, Written,
 };
 
 const PRIVILEGES: ClearPrivileges = ClearPrivileges::Nothing;
@@ -77,6 +77,8 @@ struct Run {
     apart_count: usize,
     /// The greatest size of a file.
     size_max: u64,
+    /// Appends that had to reserve the end again.
+    stale_count: usize,
 }
 
 impl Run {
@@ -105,6 +107,7 @@ impl Run {
             name_count,
             apart_count,
             size_max,
+            stale_count: 0,
         };
         run.clients.iter_mut().for_each(|client| client.advance(&mut run.cluster));
         for text in ["a", "b", "c", "d", "e", "f"] {
@@ -272,17 +275,51 @@ impl Run {
             return false;
         }
         let bytes = self.bytes(count);
+        if file.layout.is_spread() {
+            self.append_to_parts(client, file, &bytes);
+            put(&mut file.bytes, size, &bytes);
+            return true;
+        }
         let (inode, file_offset, append) = (file.inode, 0, true);
         let write = Write { inode, file_offset, append, clears: PRIVILEGES };
         let got = self.ask_data(client, (Op::Write, file), &write, Some(bytes.clone()));
-        if Self::is_refused(file, &got) {
-            return false;
-        }
         assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
         let written = Written::decode_all(&got.body).unwrap();
         assert_eq!(written.file_offset, size, "seed {}: at the end", self.seed);
         put(&mut file.bytes, size, &bytes);
         true
+    }
+
+    /// Reserves the end of a file, or ends that. Returns where the file ends.
+    fn reserve(&mut self, client: usize, file: &File, begins: bool) -> u64 {
+        let reserve = Reserve { inode: file.inode, begins };
+        let got = self.ask_data(client, (Op::Reserve, file), &reserve, None);
+        assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
+        Glimpsed::decode_all(&got.body).unwrap().contents.size_bytes
+    }
+
+    /// Appends as a client does to a file over several data shards.
+    fn append_to_parts(&mut self, client: usize, file: &File, bytes: &[u8]) {
+        let size = file.bytes.len() as u64;
+        assert_eq!(self.reserve(client, file, true), size, "seed {}: at the end", self.seed);
+        let end = size + bytes.len() as u64;
+        for (stripe_index, from, until) in Self::ranges(file, size..end) {
+            let part = &bytes[(from - size) as usize..(until - size) as usize];
+            let (inode, file_offset, append) = (file.inode, from, true);
+            let write = Write { inode, file_offset, append, clears: PRIVILEGES };
+            loop {
+                let at = (Op::Write, file, stripe_index);
+                let got = self.ask_part(client, at, &write, Some(part.to_vec()));
+                if got.head.status == Status::Ok {
+                    break;
+                }
+                // Its server, or the home shard's, has lost the other one.
+                assert_eq!(got.head.status, Status::Stale, "seed {}", self.seed);
+                self.stale_count += 1;
+                assert_eq!(self.reserve(client, file, true), from, "seed {}", self.seed);
+            }
+        }
+        self.reserve(client, file, false);
     }
 
     fn truncate(&mut self, client: usize, file: &mut File, size_bytes: u64) -> bool {
