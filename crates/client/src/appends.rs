@@ -81,7 +81,8 @@ impl Client {
         exchange.target = Target::Contents(inode, 0);
         (exchange.flags, exchange.sync) = (0, false);
         exchange.body.clear();
-        Reserve { inode, begins: true }.encode(&mut Writer::new(&mut exchange.body));
+        let reserve = Reserve { inode, begins: true, again: false };
+        reserve.encode(&mut Writer::new(&mut exchange.body));
         let is_due = !self.appends.0.contains_key(&inode);
         if !is_due {
             exchange.place = Place::AppendWait;
@@ -120,7 +121,7 @@ impl Client {
         let mut to = Writer::new(&mut body);
         let made = match step {
             Step::Reserve => {
-                to.write(&Reserve { inode, begins: true });
+                to.write(&Reserve { inode, begins: true, again: true });
                 Exchange::new(job_id, Op::Reserve, Target::Contents(inode, 0))
             }
             Step::Write { file_offset, part_bytes } => {
@@ -129,7 +130,8 @@ impl Client {
                 let from = append.written_bytes;
                 let bulk = append.bulk.map(|bulk| slice(bulk, from, part_bytes));
                 let target = Target::Contents(inode, file_offset);
-                Exchange { bulk, sync: append.sync, ..Exchange::new(job_id, Op::Write, target) }
+                let (sync, is_awaited) = (append.sync, true);
+                Exchange { bulk, sync, is_awaited, ..Exchange::new(job_id, Op::Write, target) }
             }
             Step::Done(outcome) => {
                 self.requests.spare(body);
@@ -151,7 +153,7 @@ impl Client {
             job.pending_count = 1;
         }
         let mut body = self.requests.take_body();
-        Reserve { inode, begins: false }.encode(&mut Writer::new(&mut body));
+        Reserve { inode, begins: false, again: false }.encode(&mut Writer::new(&mut body));
         let request = Exchange::new(job_id, Op::Reserve, Target::Contents(inode, 0));
         self.add_and_route(Exchange { body, layout: Some(layout), is_split: true, ..request });
     }

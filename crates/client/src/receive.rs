@@ -173,7 +173,8 @@ impl Client {
             self.on_committed(session_index, reply.committed);
         }
         if reply.status == Status::RetryLater {
-            let at = turn.now.mono.after_ms(u64::from(reply.retry_after_ms.max(1)));
+            let pause_ms = self.pause_ms(exchange_id, reply.retry_after_ms);
+            let at = turn.now.mono.after_ms(pause_ms);
             self.postpone(exchange_id, at);
             return Ok(());
         }

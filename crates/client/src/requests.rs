@@ -49,6 +49,10 @@ pub(crate) struct Exchange {
     /// Further flags of the request. Leases are requested only by a client that caches.
     pub(crate) flags: u16,
     pub(crate) urgent: bool,
+    /// Other requests wait for it: it waits neither for replay space nor for the other slots.
+    pub(crate) is_awaited: bool,
+    /// How often it was answered `RetryLater`.
+    pub(crate) later_count: u8,
     pub(crate) place: Place,
     /// What it has been waiting for before it is sent, since when.
     pub(crate) wait: Option<(WaitCause, Mono)>,
@@ -90,6 +94,8 @@ impl Exchange {
             sync: false,
             flags: 0,
             urgent: false,
+            is_awaited: false,
+            later_count: 0,
             place: Place::Unrouted,
             wait: None,
             layout: None,
@@ -111,6 +117,11 @@ impl Exchange {
     /// Whether it may be dropped although it was sent.
     pub(crate) fn repeats(&self) -> bool {
         self.op.row().retry == Retry::Repeat
+    }
+
+    /// Whether it may have the slot that is kept for what others wait for.
+    pub(crate) const fn may_take_last_slot(&self) -> bool {
+        self.urgent || self.is_awaited
     }
 
     /// Whether it is a write whose caller has its answer.

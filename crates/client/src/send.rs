@@ -245,12 +245,13 @@ impl Client {
             }
             None => {
                 if exchange.op.row().retry == Retry::Once {
-                    if !self.replay_space.has_space_for(exchange) {
+                    if !exchange.is_awaited && !self.replay_space.has_space_for(exchange) {
                         exchange.place = Place::SpaceWait;
                         self.begin_wait(exchange_id, WaitCause::ReplaySpace);
                         return self.replay_space.wait(exchange_id);
                     }
-                    let slot = session.take_slot(server.slot_count(), exchange.urgent);
+                    let slot =
+                        session.take_slot(server.slot_count(), exchange.may_take_last_slot());
                     let Some(slot) = slot else {
                         exchange.place = Place::SlotWait;
                         session.slot_waiters.push_back(exchange_id);
@@ -331,7 +332,7 @@ impl Client {
         let urgent_at = session
             .slot_waiters
             .iter()
-            .position(|id| requests.get(*id).is_some_and(|exchange| exchange.urgent));
+            .position(|id| requests.get(*id).is_some_and(Exchange::may_take_last_slot));
         let at = urgent_at.unwrap_or(0);
         if !session.has_slot(server.slot_count(), urgent_at.is_some()) {
             return;
@@ -451,6 +452,20 @@ impl Client {
                 session.end(xid);
             }
         }
+    }
+
+    /// How long a request pauses that the server wants later. An append soon asks again, and less
+    /// often the longer another one takes.
+    pub(crate) fn pause_ms(&mut self, exchange_id: usize, retry_after_ms: u32) -> u64 {
+        const TRIES: u8 = 8;
+        const DOUBLED_MAX: u8 = 5;
+        let pause_ms = u64::from(retry_after_ms.max(1));
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return pause_ms };
+        if exchange.op != Op::Reserve {
+            return pause_ms;
+        }
+        exchange.later_count = exchange.later_count.saturating_add(1);
+        pause_ms << (exchange.later_count / TRIES).min(DOUBLED_MAX)
     }
 
     /// The server has not touched the request's slot and wants the request later. It gets a new

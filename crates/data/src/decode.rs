@@ -150,7 +150,7 @@ fn glimpse(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
 }
 
 fn reserve(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
-    let wire::Reserve { inode, begins: alone } = wire::Reserve::decode_all(request.body)?;
+    let wire::Reserve { inode, begins: alone, .. } = wire::Reserve::decode_all(request.body)?;
     let DataRequest { token, client, .. } = *request;
     let glimpsing = Glimpsing { token, durable: false, alone, client };
     Ok(Decoded::new((inode, 0), QueuedOp::Glimpse(glimpsing)))

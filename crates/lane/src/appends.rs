@@ -23,6 +23,8 @@ use wire::{
 
 /// A session that was refused is the next one for so long.
 const NEXT_MS: u64 = 100;
+/// Sessions that were in the middle of an append return within this time after a recovery.
+const RETURN_MS: u64 = 2_000;
 /// Files whose last append is remembered.
 const LAST_COUNT_MAX: usize = 4096;
 
@@ -51,9 +53,21 @@ pub(crate) struct Appends {
     /// Who has appended last: its bytes that may be lost do not delay its own next append.
     last: BTreeMap<InodeNo, SessionId>,
     closed: BTreeMap<InodeNo, Closed>,
+    /// Until then no new append begins.
+    returning_until: Option<Mono>,
 }
 
 impl Appends {
+    /// The lane has recovered: appends that it does not know may be half written.
+    pub(crate) fn recovered(&mut self, now: Mono) {
+        self.returning_until = Some(now.after_ms(RETURN_MS));
+    }
+
+    fn is_returning(&mut self, now: Mono) -> bool {
+        self.returning_until = self.returning_until.filter(|until| *until > now);
+        self.returning_until.is_some()
+    }
+
     /// The part is looked at for an append.
     pub(crate) fn close(&mut self, inode: InodeNo, session: SessionId, by: PeerLane) {
         self.closed.insert(inode, Closed { session, by });
@@ -131,6 +145,7 @@ impl Lane {
         true
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other op concerns the end of a file")]
     fn append_status(
         &mut self,
         turn: &mut Turn<'_>,
@@ -138,16 +153,13 @@ impl Lane {
     ) -> Option<Status> {
         let layout = received.request.layout.filter(Layout::is_spread)?;
         let (op, session) = (received.request.op, received.request.session);
-        if !matches!(op, Op::Reserve | Op::Truncate | Op::Write | Op::WriteList | Op::Allocate) {
-            return None;
-        }
         let body = turn.arena.get(received.frame)[HEADER_BYTES..].to_vec();
         // What does not decode is refused where it is executed.
         let (inode, end) = match op {
             Op::Reserve => {
-                let Reserve { inode, begins } = Reserve::decode_all(&body).ok()?;
+                let reserve = Reserve::decode_all(&body).ok()?;
                 let held = Held { session, client: received.open.client, layout };
-                return self.on_reserve(turn, (inode, begins), held);
+                return self.on_reserve(turn, reserve, held);
             }
             Op::Truncate => {
                 let Truncate { inode, .. } = Truncate::decode_all(&body).ok()?;
@@ -170,12 +182,13 @@ impl Lane {
                 let list = WriteList::decode_all(&body).ok()?;
                 (list.inode, list.pieces.end())
             }
-            _ => {
+            Op::Allocate => {
                 let Allocate { inode, file_offset, range_bytes, keep_size, .. } =
                     Allocate::decode_all(&body).ok()?;
                 let end = file_offset.saturating_add(range_bytes);
                 (inode, if keep_size { 0 } else { end })
             }
+            _ => return None,
         };
         if end == 0 || !self.spread.appends.closed.contains_key(&inode) {
             return None;
@@ -187,7 +200,7 @@ impl Lane {
     fn on_reserve(
         &mut self,
         turn: &mut Turn<'_>,
-        (inode, begins): (InodeNo, bool),
+        Reserve { inode, begins, again }: Reserve,
         held: Held,
     ) -> Option<Status> {
         if !begins {
@@ -195,6 +208,9 @@ impl Lane {
                 self.end_append(turn, inode);
             }
             return None;
+        }
+        if self.spread.appends.is_returning(turn.now.mono) && !again {
+            return Some(Status::RetryLater);
         }
         let has_it = self.spread.appends.reserve(turn.now.mono, inode, held);
         (!has_it).then_some(Status::RetryLater)

@@ -70,11 +70,7 @@ impl Lane {
             committed: response.committed,
             status: response.status,
             credits: self.config.limits.credits,
-            retry_after_ms: match (response.status, header.op) {
-                (Status::RetryLater, Op::Reserve) => RESERVE_AFTER_MS,
-                (Status::RetryLater, _) => RETRY_AFTER_MS,
-                _ => 0,
-            },
+            retry_after_ms: retry_after_ms(response.status, header.op),
             boot_id: self.config.boot_id,
             trace_id: header.trace_id,
             op_time_ns: turn.now.wall_ns,
@@ -165,5 +161,14 @@ impl Lane {
             return Transno(0);
         }
         self.sessions.table((shard, session)).map_or(Transno(0), |table| table.committed)
+    }
+}
+
+/// When a request that is refused is to be sent again.
+fn retry_after_ms(status: Status, op: Op) -> u32 {
+    match status == Status::RetryLater {
+        true if op == Op::Reserve => RESERVE_AFTER_MS,
+        true => RETRY_AFTER_MS,
+        false => 0,
     }
 }

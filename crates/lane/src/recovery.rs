@@ -420,6 +420,9 @@ impl Lane {
         for (sizing, spread) in sizings {
             self.query_durable_size(turn, sizing, spread);
         }
+        if known_count > 0 {
+            self.spread.appends.recovered(turn.now.mono);
+        }
         self.run_early_parts(turn);
         self.run_early_removals(turn);
         self.run_received(turn, &Cause::Recovery);

@@ -134,6 +134,7 @@ impl Simulation {
     pub(crate) fn judge(&self) -> Verdict {
         self.judge_calls()?;
         self.judge_order()?;
+        self.judge_appends()?;
         let tree = self.executed()?;
         self.judge_names(&tree)?;
         self.judge_lossy_reads(&tree)?;
@@ -190,6 +191,37 @@ impl Simulation {
         } else {
             Err(format!("call {tag} {:?} is done, and nothing changed", call.spec))
         }
+    }
+
+    /// Each acknowledged append of a living client has a place of its own, unless the file became
+    /// shorter.
+    fn judge_appends(&self) -> Verdict {
+        let mut appended: BTreeMap<InodeNo, Vec<(u64, u64)>> = BTreeMap::new();
+        let mut shortest: BTreeMap<InodeNo, u64> = BTreeMap::new();
+        for call in &self.calls {
+            match call.spec {
+                CallSpec::Write { inode, append: true, .. } if self.is_certain(call) => {
+                    let result = call.result();
+                    let place = result.and_then(|it| it.file_offset.zip(it.written_bytes));
+                    let place = place.map(|(from, bytes)| (from, from + u64::from(bytes)));
+                    appended.entry(inode).or_default().extend(place);
+                }
+                CallSpec::Resize { inode, size_bytes, .. } => {
+                    let known = shortest.entry(inode).or_insert(size_bytes);
+                    *known = size_bytes.min(*known);
+                }
+                _ => {}
+            }
+        }
+        for (inode, mut places) in appended {
+            places.sort_unstable();
+            let shortest = shortest.get(&inode).copied().unwrap_or(u64::MAX);
+            let overlap = places.windows(2).find(|pair| pair[0].1.min(shortest) > pair[1].0);
+            if let Some(pair) = overlap {
+                return Err(format!("two appends to inode {inode} lie on each other: {pair:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// A call that began after the reply to another comes after it in the order of transactions.

@@ -154,6 +154,15 @@ impl Plan {
                 self.client_dies_too = false;
             }
             Rule::SizeFlag | Rule::SettleDurable => self.contend(&WRITES),
+            Rule::AppendFenced => {
+                const MIX: [(Kind, u64); 3] =
+                    [(Kind::Create, 1), (Kind::Open, 4), (Kind::Write, 12)];
+                self.contend(&MIX);
+                (self.choice_count, self.name_count, self.client_dies_too) = (1, 1, false);
+                (self.call_count, self.faults_ns) = (60, 100 * MS);
+                self.faults =
+                    Faults { server_crash_count: 4, cut_count: 6, pause_count: 4, ..Faults::NONE };
+            }
             Rule::VerifyContents | Rule::OverwriteIntent => {
                 self.contend(&REWRITES);
                 (self.block_bytes, self.quiet_ms) = (16, 1);

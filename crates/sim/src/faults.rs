@@ -324,7 +324,6 @@ impl Simulation {
                 self.write_count += 1;
                 let file_offset = self.plan.place(self.prng.number());
                 let append = self.prng.one_in(2) || early.is_some();
-                let append = append && !self.plan.spreads; // It would be refused.
                 let write_bytes = 1 + self.prng.number() % most;
                 let value = low_u8(1 + (self.write_count - 1) % 255);
                 let sync = self.prng.one_in(8);

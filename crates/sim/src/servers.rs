@@ -52,9 +52,10 @@ impl Servers {
             | Rule::OutcomeAsked
             | Rule::PresumedAbort
             | Rule::NewInodeLocked => 0,
+            Rule::AppendFenced => 3,
             _ => return None,
         };
-        Some(Self { partition_count, spreads: false, ..servers })
+        Some(Self { partition_count, spreads: rule == Rule::AppendFenced, ..servers })
     }
 
     fn roll(prng: &mut Prng) -> Self {

@@ -179,5 +179,6 @@ mod rules {
         undecided_given_up UndecidedGivenUp,
         connection_anew ConnectionAnew,
         new_inode_locked NewInodeLocked,
+        append_fenced AppendFenced,
     }
 }

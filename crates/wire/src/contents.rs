@@ -126,6 +126,8 @@ message! {
         inode: InodeNo,
         /// The file is to be appended to; or that has ended.
         begins: bool,
+        /// For the rest of an append, or for one that was refused.
+        again: bool,
     }
 }
 message! {

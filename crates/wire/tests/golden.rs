@@ -201,7 +201,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             .to_bytes(),
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
             Op::Glimpse => Glimpse { inode }.to_bytes(),
-            Op::Reserve => Reserve { inode, begins: true }.to_bytes(),
+            Op::Reserve => Reserve { inode, begins: true, again: false }.to_bytes(),
             Op::Allocate => {
                 let (allocation, keep_size) = (Allocation::Zero, true);
                 let (file_offset, range_bytes) = (1 << 42, 1 << 33);

@@ -18,7 +18,7 @@ fn append(bulk_bytes: u32) -> Call<'static> {
 /// Takes the only request: the begin of an append, or its end.
 fn take_reserve(harness: &mut Harness, wanted: bool) -> ReceivedRequest {
     let request = harness.take();
-    let Reserve { inode, begins } = Reserve::decode_all(&request.body).unwrap();
+    let Reserve { inode, begins, .. } = Reserve::decode_all(&request.body).unwrap();
     assert_eq!((request.head.op, inode, begins), (Op::Reserve, FILE, wanted));
     assert_eq!((request.head.layout, request.bulk), (Some(LAYOUT), None));
     assert_eq!(request.head.shard, harness.shape.map.data_shard(FILE, 0), "the home shard");
@@ -96,6 +96,7 @@ fn a_refused_part_reserves_the_end_again() {
             harness.fail(&part, Status::Stale);
         }
         let request = take_reserve(&mut harness, true);
+        assert!(Reserve::decode_all(&request.body).unwrap().again);
         ends_at(&mut harness, &request, again);
         while harness.requests.iter().any(|request| request.head.op == Op::Write) {
             let part = harness.take();

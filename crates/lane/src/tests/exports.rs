@@ -279,7 +279,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         Op::Write => at_file(Write { inode, file_offset: 0, append: false, clears }.to_bytes()),
         Op::Truncate => at_file(Truncate { inode, size_bytes: 0 }.to_bytes()),
         Op::Glimpse => at_file(Glimpse { inode }.to_bytes()),
-        Op::Reserve => at_file(wire::Reserve { inode, begins: true }.to_bytes()),
+        Op::Reserve => at_file(wire::Reserve { inode, begins: true, again: false }.to_bytes()),
         Op::Allocate => {
             let (file_offset, range_bytes, keep_size) = (0, 1, true);
             let allocation = Allocation::Punch;

@@ -320,3 +320,60 @@ fn a_server_that_dies_loses_nothing_of_its_stripes() {
     mount.stop();
     drop((one, two));
 }
+
+/// Appends records, each with one write: a mark, the number, and as many of the same mark.
+const APPENDS: &str = r#"
+pad=$(head -c "$3" /dev/zero | tr '\0' "$2"); i=0
+while [ $i -lt "$4" ]; do printf '%s%05d%s\n' "$2" $i "$pad" >> "$1" || exit 1; i=$((i+1)); done
+"#;
+
+#[test]
+fn records_that_many_append_are_there_once_while_servers_die() {
+    const COUNT: usize = 40;
+    let Some(cluster) = Cluster::new("wide_append") else { return };
+    let ([one, two, three], mount, dir) = wide(&cluster);
+    let other = cluster.mount(&three, "other");
+    let path = dir.join("log");
+    File::create(&path).unwrap();
+    // Some records end in the next stripe.
+    let writers =
+        [("a", 3_000, &mount), ("b", 70, &other), ("c", 2_500, &other), ("d", 3_900, &mount)];
+    let mut processes: Vec<_> = writers
+        .iter()
+        .map(|(mark, pad, of)| {
+            let path = there(&path, &mount, of);
+            let numbers = [pad.to_string(), COUNT.to_string()];
+            let mut command = program("sh");
+            command.args(["-c", APPENDS, "sh"]).arg(path).arg(mark).args(numbers);
+            command.spawn().unwrap()
+        })
+        .collect();
+    let mut servers = [("two", two), ("three", three), ("one", one)];
+    for (name, server) in &mut servers {
+        let before = fs::metadata(&path).unwrap().len();
+        until("records are appended", || {
+            fs::metadata(&path).unwrap().len() > before || {
+                processes.iter_mut().all(|process| process.try_wait().unwrap().is_some())
+            }
+        });
+        kill(server.process.pid());
+        server.process.end();
+        let listen = server.address.clone();
+        *server = cluster.serve(name, &listen, &[]);
+    }
+    for process in &mut processes {
+        assert!(process.wait().unwrap().success());
+    }
+    for at in [&path, &there(&path, &mount, &other)] {
+        let text = fs::read_to_string(at).unwrap();
+        for (mark, pad, _) in &writers {
+            let own: Vec<&str> = text.lines().filter(|line| line.starts_with(mark)).collect();
+            let pad = mark.repeat(*pad);
+            let wanted: Vec<String> = (0..COUNT).map(|no| format!("{mark}{no:05}{pad}")).collect();
+            assert!(own == wanted, "{mark}: {} records of {COUNT}", own.len());
+        }
+        assert_eq!(text.lines().count(), writers.len() * COUNT);
+    }
+    other.stop();
+    mount.stop();
+}

@@ -1,6 +1,8 @@
 //! Contents of files whose metadata and data shards are at different servers: random changes by
 //! several clients, while servers die and are cut off, equal a model of bytes.
 
+mod appends;
+
 use super::cluster::Cluster;
 use super::file_client::{Asked, FileClient};
 use super::random::{Faults, rolled_lanes};
@@ -77,8 +79,6 @@ struct Run {
     apart_count: usize,
     /// The greatest size of a file.
     size_max: u64,
-    /// Appends that had to reserve the end again.
-    stale_count: usize,
 }
 
 impl Run {
@@ -107,7 +107,6 @@ impl Run {
             name_count,
             apart_count,
             size_max,
-            stale_count: 0,
         };
         run.clients.iter_mut().for_each(|client| client.advance(&mut run.cluster));
         for text in ["a", "b", "c", "d", "e", "f"] {
@@ -292,7 +291,7 @@ impl Run {
 
     /// Reserves the end of a file, or ends that. Returns where the file ends.
     fn reserve(&mut self, client: usize, file: &File, begins: bool) -> u64 {
-        let reserve = Reserve { inode: file.inode, begins };
+        let reserve = Reserve { inode: file.inode, begins, again: false };
         let got = self.ask_data(client, (Op::Reserve, file), &reserve, None);
         assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
         Glimpsed::decode_all(&got.body).unwrap().contents.size_bytes
@@ -301,6 +300,9 @@ impl Run {
     /// Appends as a client does to a file over several data shards.
     fn append_to_parts(&mut self, client: usize, file: &File, bytes: &[u8]) {
         let size = file.bytes.len() as u64;
+        // What has to hold over several requests would rarely come to an end otherwise.
+        let one_in = self.faults.one_in;
+        self.faults.one_in *= 10;
         assert_eq!(self.reserve(client, file, true), size, "seed {}: at the end", self.seed);
         let end = size + bytes.len() as u64;
         for (stripe_index, from, until) in Self::ranges(file, size..end) {
@@ -315,11 +317,11 @@ impl Run {
                 }
                 // Its server, or the home shard's, has lost the other one.
                 assert_eq!(got.head.status, Status::Stale, "seed {}", self.seed);
-                self.stale_count += 1;
                 assert_eq!(self.reserve(client, file, true), from, "seed {}", self.seed);
             }
         }
         self.reserve(client, file, false);
+        self.faults.one_in = one_in;
     }
 
     fn truncate(&mut self, client: usize, file: &mut File, size_bytes: u64) -> bool {

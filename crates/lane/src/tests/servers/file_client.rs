@@ -179,17 +179,29 @@ impl FileClient {
         }
     }
 
+    /// The answer to what is under way, also that it is to be asked for later.
+    pub(super) fn receive_any(&mut self, cluster: &mut Cluster) -> Option<ReceivedReply> {
+        self.receive_or(cluster, |_| false)
+    }
+
     /// The answer to what is under way, if it has come.
     pub(super) fn receive(&mut self, cluster: &mut Cluster) -> Option<ReceivedReply> {
-        let mut answer = None;
+        self.receive_or(cluster, |status| matches!(status, Status::StaleMap | Status::RetryLater))
+    }
+
+    fn receive_or(
+        &mut self,
+        cluster: &mut Cluster,
+        again: impl Fn(Status) -> bool,
+    ) -> Option<ReceivedReply> {
+        let (mut answer, mut pause_ms) = (None, 0);
         for (at, link) in self.links.clone() {
             let server = &mut cluster.servers[at.0];
             for reply in link.peer.replies(server) {
                 let under_way = self.asked.as_ref().map(|(_, xid, _)| Xid(*xid));
                 let status = reply.head.status;
-                if under_way == Some(reply.head.xid)
-                    && matches!(status, Status::StaleMap | Status::RetryLater)
-                {
+                if under_way == Some(reply.head.xid) && again(status) {
+                    pause_ms = reply.head.retry_after_ms;
                     self.send(server, at);
                     continue;
                 }
@@ -206,6 +218,7 @@ impl FileClient {
                 }
             }
         }
+        cluster.pass_ms(u64::from(pause_ms));
         answer
     }
 
