@@ -163,6 +163,9 @@ pub enum Call<'a> {
     Getattr(wire::Getattr),
     /// [`Answer::Entry`]. Mode, owner, times; sizes by [`Call::Resize`].
     Setattr(wire::Setattr<'a>),
+    /// The same for a file that this client writes behind ([`crate::Granted::writing`]): refused with
+    /// [`Status::Stale`] if it has no lease for that any more. The answer may lack the size.
+    SetattrBehind(wire::Setattr<'a>),
     /// [`Answer::Entry`], with the new size.
     Resize(Resize<'a>),
     /// [`Answer::Created`].
@@ -272,7 +275,7 @@ impl Call<'_> {
         let (first, second) = match &mut self {
             Self::Lookup(args) => (Some(&mut args.parent), None),
             Self::Getattr(args) => (Some(&mut args.inode), None),
-            Self::Setattr(args) => (Some(&mut args.inode), None),
+            Self::Setattr(args) | Self::SetattrBehind(args) => (Some(&mut args.inode), None),
             Self::Resize(args) => (Some(&mut args.inode), None),
             Self::Create(args) => (Some(&mut args.parent), None),
             Self::Tmpfile(args) => (Some(&mut args.parent), None),

@@ -124,9 +124,9 @@ impl Exchange {
         self.urgent || self.is_awaited
     }
 
-    /// Whether it is a write whose caller has its answer.
+    /// Whether it is a change whose caller has its answer.
     pub(crate) fn is_behind(&self) -> bool {
-        self.op == Op::Write && self.flags & request_flag::BEHIND != 0
+        matches!(self.op, Op::Write | Op::Setattr) && self.flags & request_flag::BEHIND != 0
     }
 
     /// The inode that it is about, for reports.

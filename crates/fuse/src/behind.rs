@@ -3,15 +3,15 @@
 //!
 //! ```text
 //! CREATE, with a write lease ─▶ idle ─ WRITE at the end ─▶ writing ─ answered ─▶ idle ─ RELEASE ─▶ free
-//!                                └ SETATTR of times ─▶ setting ─┘
+//!                                └ SETATTR ─▶ setting ───────────┘
 //! recalled, or anything else changes the file ─▶ ended: idle again, writes are waited for
 //! ```
-//! A file has at most one write under way that its caller does not wait for, and behind it one change
-//! of its times: so they are executed in the order of their callers. Whatever else concerns the file
-//! waits until nothing is under way. A file and a name have one place each; where it is taken, a new
-//! file is not written behind.
+//! A file has at most one write under way that its caller does not wait for, and behind it changes of
+//! its attributes, one after the other: so all are executed in the order of their callers. Whatever
+//! else concerns the file waits until nothing is under way. A file and a name have one place each;
+//! where it is taken, a new file is not written behind.
 //!
-//! Invariant: `BUSY` is set from before the kernel gets its reply until the server has answered.
+//! Invariant: a file is busy from before the kernel gets its reply until the server has answered.
 
 use alloc::boxed::Box;
 use core::array;
@@ -21,19 +21,23 @@ use wire::{Attr, HandleId, InodeNo, LaneId, Status, Wire as _};
 const COUNT: usize = 4096;
 const ATTR_WORDS: usize = Attr::WIRE_BYTES.div_ceil(8);
 
-/// Bits of a state; above them are the error and the generation.
+/// Bits of a state; above them are the error, two numbers of changes of attributes, and the
+/// generation.
 mod bit {
     pub(super) const HELD: u64 = 1;
     pub(super) const WRITING: u64 = 2;
-    pub(super) const SETTING: u64 = 4;
     pub(super) const ENDED: u64 = 8;
     /// It is being filled in.
     pub(super) const NEW: u64 = 16;
 }
-const BUSY: u64 = bit::WRITING | bit::SETTING;
 const ERROR_SHIFT: u32 = 8;
 const ERROR_MASK: u64 = 0xffff << ERROR_SHIFT;
-const GENERATION_SHIFT: u32 = 24;
+/// The number of the next change of attributes.
+const NEXT_SHIFT: u32 = 24;
+/// The number of the first one that is not answered.
+const FIRST_SHIFT: u32 = 28;
+const NUMBER_MASK: u64 = 15;
+const GENERATION_SHIFT: u32 = 32;
 
 #[derive(Debug)]
 struct Place {
@@ -41,6 +45,8 @@ struct Place {
     inode: AtomicU64,
     size_bytes: AtomicU64,
     handle: AtomicU64,
+    /// The user that has created it.
+    creator: AtomicU64,
     name_hash: AtomicU64,
     /// Lanes that wait, by their bits.
     waiters: AtomicU64,
@@ -84,8 +90,18 @@ pub struct BehindCounts {
 pub(crate) struct NewFile<'a> {
     pub(crate) attr: &'a Attr,
     pub(crate) handle: HandleId,
+    /// The user that has created it.
+    pub(crate) creator: u32,
     pub(crate) parent: InodeNo,
     pub(crate) name: &'a [u8],
+}
+
+/// A change of attributes that is begun, and those before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Setting {
+    /// It is made when those with lower numbers are answered.
+    pub(crate) number: u64,
+    pub(crate) attr: Attr,
 }
 
 /// How a change may be made.
@@ -111,6 +127,26 @@ pub(crate) struct Extent {
     pub(crate) is_awaited: bool,
 }
 
+impl Place {
+    fn attr(&self) -> Option<Attr> {
+        let mut bytes = [0; ATTR_WORDS * 8];
+        for (part, word) in bytes.chunks_mut(8).zip(&self.attr) {
+            part.copy_from_slice(&word.load(Ordering::SeqCst).to_le_bytes());
+        }
+        let size_bytes = self.size_bytes.load(Ordering::SeqCst);
+        let attr = Attr::decode_all(&bytes[..Attr::WIRE_BYTES]).ok()?;
+        Some(Attr { size_bytes, ..attr })
+    }
+
+    fn set_attr(&self, attr: &Attr) {
+        for (word, part) in self.attr.iter().zip(attr.to_bytes().chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..part.len()].copy_from_slice(part);
+            word.store(u64::from_le_bytes(whole), Ordering::SeqCst);
+        }
+    }
+}
+
 impl Default for Behind {
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
@@ -119,6 +155,7 @@ impl Default for Behind {
             inode: zero(),
             size_bytes: zero(),
             handle: zero(),
+            creator: zero(),
             name_hash: zero(),
             waiters: zero(),
             attr: array::from_fn(|_| zero()),
@@ -152,6 +189,26 @@ fn hash_of(parent: InodeNo, name: &[u8]) -> u64 {
 
 const fn error_in(state: u64) -> u64 {
     (state & ERROR_MASK) >> ERROR_SHIFT
+}
+
+/// A number of changes of attributes.
+const fn number_in(state: u64, shift: u32) -> u64 {
+    (state >> shift) & NUMBER_MASK
+}
+
+/// The state with the next higher one.
+const fn with_next(state: u64, shift: u32) -> u64 {
+    let next = (number_in(state, shift) + 1) & NUMBER_MASK;
+    state & !(NUMBER_MASK << shift) | next << shift
+}
+
+const fn is_setting(state: u64) -> bool {
+    number_in(state, NEXT_SHIFT) != number_in(state, FIRST_SHIFT)
+}
+
+/// Whether something is under way.
+const fn is_busy(state: u64) -> bool {
+    state & bit::WRITING != 0 || is_setting(state)
 }
 
 impl Behind {
@@ -221,15 +278,11 @@ impl Behind {
         set(&place.inode, file.attr.inode.0);
         set(&place.size_bytes, 0);
         set(&place.handle, file.handle.0);
+        set(&place.creator, file.creator.into());
         set(&place.name_hash, hash);
         set(name, file.attr.inode.0);
         set(&place.waiters, 0);
-        let bytes = file.attr.to_bytes();
-        for (word, part) in place.attr.iter().zip(bytes.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..part.len()].copy_from_slice(part);
-            set(word, u64::from_le_bytes(whole));
-        }
+        place.set_attr(file.attr);
         self.held_count.fetch_add(1, Ordering::SeqCst);
         set(&place.state, generation | bit::HELD);
         true
@@ -248,7 +301,7 @@ impl Behind {
         let places = self.places.iter().enumerate().skip(first);
         let mut busy = places.filter(|(_, place)| {
             let state = place.state.load(Ordering::SeqCst);
-            state & bit::HELD != 0 && state & BUSY != 0
+            state & bit::HELD != 0 && is_busy(state)
         });
         let (index, place) = busy.next()?;
         Some((InodeNo(place.inode.load(Ordering::SeqCst)), index + 1))
@@ -256,7 +309,7 @@ impl Behind {
 
     /// Whether something of a file is under way.
     pub(crate) fn is_busy(&self, inode: InodeNo) -> bool {
-        self.find(inode).is_some_and(|(_, state)| state & BUSY != 0)
+        self.find(inode).is_some_and(|(_, state)| is_busy(state))
     }
 
     /// The same; if so, this lane is told when that is over.
@@ -266,11 +319,13 @@ impl Behind {
         self.is_busy(inode)
     }
 
-    /// The same, but for a change of times that waits for a write.
-    pub(crate) fn times_wait(&self, inode: InodeNo, lane: LaneId) -> bool {
+    /// The same for a change of attributes, which waits for a write and for the changes before it.
+    pub(crate) fn setting_waits(&self, inode: InodeNo, number: u64, lane: LaneId) -> bool {
         let Some((place, _)) = self.find(inode) else { return false };
         place.waiters.fetch_or(lane_bit(lane), Ordering::SeqCst);
-        self.find(inode).is_some_and(|(_, state)| state & bit::WRITING != 0)
+        self.find(inode).is_some_and(|(_, state)| {
+            state & bit::WRITING != 0 || number_in(state, FIRST_SHIFT) != number
+        })
     }
 
     /// None of the file's writes is made behind any more.
@@ -283,7 +338,7 @@ impl Behind {
         let Extent { file_offset, write_bytes, is_awaited } = extent;
         loop {
             let Some((place, state)) = self.find(inode) else { return How::Through };
-            if state & BUSY != 0 {
+            if is_busy(state) {
                 return How::Later;
             }
             if let Some(status) = self.take_error(inode) {
@@ -327,66 +382,71 @@ impl Behind {
         };
         count.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(write_bytes, Ordering::Relaxed);
-        self.end_busy(inode, bit::WRITING, result)
+        self.end_one(inode, |state| state & !bit::WRITING, result)
     }
 
-    /// A change of times was answered. Returns the lanes that wait.
-    pub(crate) fn end_times(&self, inode: InodeNo, result: Result<(), Status>) -> u64 {
-        self.end_busy(inode, bit::SETTING, result)
+    /// A change of attributes was answered. Returns the lanes that wait.
+    pub(crate) fn end_setting(&self, inode: InodeNo, result: Result<(), Status>) -> u64 {
+        self.end_one(inode, |state| with_next(state, FIRST_SHIFT), result)
     }
 
-    fn end_busy(&self, inode: InodeNo, busy: u64, result: Result<(), Status>) -> u64 {
+    fn end_one(
+        &self,
+        inode: InodeNo,
+        ended: impl Fn(u64) -> u64,
+        result: Result<(), Status>,
+    ) -> u64 {
         let error = match result {
             Ok(()) => 0,
             Err(status) => u64::from(status.number()) << ERROR_SHIFT | bit::ENDED,
         };
         self.change(inode, |state| {
             let error = if error_in(state) > 0 { bit::ENDED & error } else { error };
-            Some(state & !busy | error)
+            Some(ended(state) | error)
         });
         let place = &self.places[index_of(inode)];
         place.waiters.swap(0, Ordering::SeqCst)
     }
 
-    /// Begins a change of a file's times, which may follow a write. Returns the attributes of the file
-    /// before it.
-    pub(crate) fn begin_times(&self, inode: InodeNo) -> How<Attr> {
+    /// The attributes of a file that is written behind, and the user that has created it.
+    pub(crate) fn attr(&self, inode: InodeNo) -> Option<(Attr, u32)> {
+        let (place, _) = self.find(inode)?;
+        let creator = u32::try_from(place.creator.load(Ordering::SeqCst)).ok()?;
+        Some((place.attr()?, creator))
+    }
+
+    /// Begins a change of a file's attributes, which may follow a write and other changes. The kernel
+    /// makes one at a time, and waits for its reply. [`Self::set_attr`] is called before that.
+    pub(crate) fn begin_setting(&self, inode: InodeNo) -> How<Setting> {
         loop {
             let Some((place, state)) = self.find(inode) else { return How::Through };
-            if state & bit::SETTING != 0 {
-                return How::Later;
-            }
             if state & bit::ENDED != 0 || error_in(state) > 0 {
-                return if state & BUSY != 0 { How::Later } else { How::Through };
+                return if is_busy(state) { How::Later } else { How::Through };
             }
-            let mut bytes = [0; ATTR_WORDS * 8];
-            for (part, word) in bytes.chunks_mut(8).zip(&place.attr) {
-                part.copy_from_slice(&word.load(Ordering::SeqCst).to_le_bytes());
+            let next = with_next(state, NEXT_SHIFT);
+            if !is_setting(next) {
+                return How::Later; // There are as many as are numbered.
             }
-            let size_bytes = place.size_bytes.load(Ordering::SeqCst);
-            let next = state | bit::SETTING;
+            let Some(attr) = place.attr() else { return How::Through };
             let changed =
                 place.state.compare_exchange(state, next, Ordering::SeqCst, Ordering::SeqCst);
-            if changed.is_err() {
-                continue;
+            if changed.is_ok() {
+                return How::Behind(Setting { number: number_in(state, NEXT_SHIFT), attr });
             }
-            let Ok(attr) = Attr::decode_all(&bytes[..Attr::WIRE_BYTES]) else {
-                self.end_times(inode, Ok(()));
-                return How::Through;
-            };
-            return How::Behind(Attr { size_bytes, ..attr });
         }
     }
 
-    /// Gives a begun change of times back.
-    pub(crate) fn give_back_times(&self, inode: InodeNo) -> u64 {
-        self.end_times(inode, Ok(()))
+    /// The attributes as a change that is begun leaves them.
+    pub(crate) fn set_attr(&self, attr: &Attr) {
+        if let Some((place, _)) = self.find(attr.inode) {
+            place.set_attr(attr);
+        }
     }
 
     /// Takes the error of an earlier write: it is reported once.
     pub(crate) fn take_error(&self, inode: InodeNo) -> Option<Status> {
         let taken = self.change(inode, |state| {
-            (error_in(state) > 0 && state & BUSY == 0).then_some(state & !ERROR_MASK)
+            (error_in(state) > 0 && !is_busy(state)).then_some(state & !ERROR_MASK)
         });
         let number = u16::try_from(error_in(taken?)).unwrap_or(0);
         let status = Status::from_number(number).unwrap_or(Status::Io);
@@ -401,7 +461,7 @@ impl Behind {
             return false;
         }
         let released = self.change(inode, |state| {
-            (state & BUSY == 0).then_some(state >> GENERATION_SHIFT << GENERATION_SHIFT)
+            (!is_busy(state)).then_some(state >> GENERATION_SHIFT << GENERATION_SHIFT)
         });
         if released.is_some() {
             self.held_count.fetch_sub(1, Ordering::SeqCst);

@@ -9,6 +9,7 @@
 extern crate std;
 
 mod answers;
+mod behind;
 mod contents;
 mod counts;
 mod harness;

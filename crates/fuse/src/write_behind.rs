@@ -1,8 +1,9 @@
-//! Writes that are answered before the server has executed them: the first ones of a new file, one at
-//! a time, each at the end of the file, and a change of times behind them (`behind`).
+//! Changes that are answered before the server has executed them: the first writes of a new file, one
+//! at a time, each at the end of the file, and behind them changes of its times, mode and owner that
+//! cannot fail (`behind`).
 //!
 //! ```text
-//! WRITE ─▶ copy, call, reply ─▶ answer ─▶ what waits: SETATTR of times, RELEASE, recalls, requests
+//! WRITE ─▶ copy, call, reply ─▶ answer ─▶ what waits: SETATTR, RELEASE, recalls, requests
 //! ```
 //! A write is sent at once, so what a mount can lose with its process is what is under way. Whatever
 //! shows or changes the file, by its inode or by the name that it was created under, waits for that:
@@ -14,7 +15,7 @@
 use crate::abi::{Opcode, WRITE_CACHE, open_flag, setattr_flag};
 use crate::args::split;
 use crate::begin::Decoded;
-use crate::behind::{Behind, BehindCounts, Extent, How, NewFile, lane_bit};
+use crate::behind::{Behind, BehindCounts, Extent, How, NewFile, Setting, lane_bit};
 use crate::cache::begin_call;
 use crate::handle::FileHandle;
 use crate::lane::MountLane;
@@ -34,7 +35,7 @@ const FIRST_CALL: u64 = 1 << 62;
 #[derive(Debug)]
 enum Early {
     Write { inode: InodeNo, copy: Bulk, asked: Option<Asked>, clears: ClearPrivileges },
-    Times { inode: InodeNo, request: Vec<u8>, asked: Option<Asked> },
+    Setting { inode: InodeNo, request: Vec<u8>, asked: Option<Asked> },
 }
 
 /// What waits until nothing of a file is under way.
@@ -42,8 +43,8 @@ enum Early {
 enum Waiting {
     /// A request of the kernel.
     Request(usize),
-    /// A change of times, for the write before it.
-    Times(Vec<u8>),
+    /// A change of attributes with its number, for what comes before it.
+    Setting(u64, Vec<u8>),
     Release(HandleId),
     /// A recall.
     Recall(u64),
@@ -107,13 +108,13 @@ impl MountLane {
         }
         let pending = self.pendings.get(pending_id);
         let request = pending.and_then(|pending| split(&pending.request).ok());
-        let name = request.and_then(|(header, args)| {
-            args.name_of(header.opcode).map(|name| (header.inode, name))
-        });
+        let name = request
+            .and_then(|(header, args)| args.name_of(header.opcode).map(|name| (header, name)));
         let has_privileges = attr.cleared_by_write(false) != ClearPrivileges::Nothing;
         let inserted =
-            self.behind.table.as_ref().zip(name).is_some_and(|(table, (parent, name))| {
-                !has_privileges && table.insert(&NewFile { attr, handle, parent, name })
+            self.behind.table.as_ref().zip(name).is_some_and(|(table, (header, name))| {
+                let (creator, parent) = (header.uid, header.inode);
+                !has_privileges && table.insert(&NewFile { attr, handle, creator, parent, name })
             });
         if !inserted {
             self.client.end_writing(attr.inode);
@@ -132,7 +133,7 @@ impl MountLane {
         #[expect(clippy::wildcard_enum_match_arm, reason = "all others wait for their inode")]
         match opcode {
             Opcode::Write => self.write(turn, pending_id, &table),
-            Opcode::Setattr => self.set_times(turn, pending_id, &table),
+            Opcode::Setattr => self.set_attributes(turn, pending_id, &table),
             Opcode::Flush => self.fails(turn, pending_id, (&table, inode)),
             Opcode::Fsync => {
                 self.waits(&table, pending_id, inode)
@@ -280,37 +281,43 @@ impl MountLane {
         }
     }
 
-    /// A SETATTR: one of times alone is answered at once, if it may be.
-    fn set_times(&mut self, turn: &mut Turn<'_>, pending_id: usize, table: &Arc<Behind>) -> bool {
+    /// A SETATTR: answered at once, if it cannot fail.
+    fn set_attributes(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        table: &Arc<Behind>,
+    ) -> bool {
         let Some(pending) = self.pendings.get(pending_id) else { return false };
-        let Ok((header, mut args)) = split(&pending.request) else { return false };
+        let Ok((header, _)) = split(&pending.request) else { return false };
         let inode = header.inode;
-        let others =
-            setattr_flag::MODE | setattr_flag::UID | setattr_flag::GID | setattr_flag::SIZE;
-        let is_of_times = args.u32().is_ok_and(|valid| valid & others == 0);
-        if !is_of_times || !self.client.takes_calls() {
+        let Some((attr, creator)) = table.attr(inode) else { return false };
+        let is_owner = match header.uid {
+            0 => self.client.is_root_trusted() || creator == 0,
+            uid => uid == attr.uid,
+        };
+        let caller = Setter { is_owner, is_root: header.uid == 0 && self.client.is_root_trusted() };
+        let request = match pending.decoded() {
+            Ok(Decoded::Call(Call::Setattr(request), _)) => Some(request),
+            Ok(_) | Err(_) => None,
+        };
+        let request = request.filter(|request| {
+            self.client.takes_calls()
+                && !asks_for_size(&pending.request)
+                && caller.may(request, &attr)
+        });
+        let Some(request) = request else {
             table.end(inode);
             return self.waits(table, pending_id, inode);
-        }
-        let Ok(Decoded::Call(Call::Setattr(request), _)) = pending.decoded() else {
-            return self.waits(table, pending_id, inode);
         };
-        let (atime, mtime) = (request.atime, request.mtime);
-        let attr = match table.begin_times(inode) {
+        let Setting { number, attr } = match table.begin_setting(inode) {
             How::Through => return false,
             How::Later | How::Failed(_) => {
                 return self.waits(table, pending_id, inode)
-                    || self.set_times(turn, pending_id, table);
+                    || self.set_attributes(turn, pending_id, table);
             }
-            How::Behind(attr) => attr,
+            How::Behind(setting) => setting,
         };
-        // Others need permissions that only the server can check.
-        if header.uid != attr.uid && header.uid != 0 {
-            let waiters = table.give_back_times(inode);
-            self.wake(turn, inode, waiters);
-            table.end(inode);
-            return self.waits(table, pending_id, inode);
-        }
         let now = Timestamp::from_ns(turn.now.wall_ns);
         let set = |time, before| match time {
             SetTime::Keep => before,
@@ -318,30 +325,39 @@ impl MountLane {
             SetTime::At(at) => at,
         };
         let shown = Attr {
-            atime: set(atime, attr.atime),
-            mtime: set(mtime, attr.mtime),
+            mode: request.mode.map_or(attr.mode, |mode| mode & 0o7777),
+            uid: request.uid.unwrap_or(attr.uid),
+            gid: request.gid.unwrap_or(attr.gid),
+            atime: set(request.atime, attr.atime),
+            mtime: set(request.mtime, attr.mtime),
             ctime: now,
             ..attr
         };
         let request = pending.request.clone();
+        table.set_attr(&shown);
         self.encode(turn, pending_id, |out| put_attr_out(out, &shown, 0));
-        if table.times_wait(inode, self.client.lane()) {
-            self.behind.waiting.push((inode, Waiting::Times(request)));
-        } else {
-            self.send_times(turn, inode, request);
-        }
+        self.set_behind(turn, inode, (number, request));
         true
     }
 
-    /// The write before a change of times is over.
-    fn send_times(&mut self, turn: &mut Turn<'_>, inode: InodeNo, request: Vec<u8>) {
+    /// Sends a change of attributes when nothing before it is under way.
+    fn set_behind(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        (number, request): (u64, Vec<u8>),
+    ) {
+        let Some(table) = &self.behind.table else { return };
+        if table.setting_waits(inode, number, self.client.lane()) {
+            return self.behind.waiting.push((inode, Waiting::Setting(number, request)));
+        }
         let mut asked = None;
-        let id = self.behind.add(Early::Times { inode, request: Vec::new(), asked: None });
-        if let Ok(call) = times_of(&request) {
+        let id = self.behind.add(Early::Setting { inode, request: Vec::new(), asked: None });
+        if let Ok(call) = setting_of(&request) {
             asked = begin_call(self.cache.as_ref(), &mut self.client, (turn.now.mono, &call));
             self.client.call(turn, id, call);
         }
-        self.behind.calls.insert(id.0, Early::Times { inode, request, asked });
+        self.behind.calls.insert(id.0, Early::Setting { inode, request, asked });
     }
 
     /// A file is released: it is closed when nothing of it is under way.
@@ -398,15 +414,23 @@ impl MountLane {
                 self.learn_early(turn, asked, &Call::Write(write), (result, granted));
                 self.client.release_copy(copy);
                 if let Err(status) = outcome {
-                    self.say_lost(turn, inode, (copy.bulk_bytes, status));
+                    let lost = format!(
+                        "{} bytes are lost that were written to inode {inode}",
+                        copy.bulk_bytes
+                    );
+                    self.say_lost(turn, &lost, status);
                 }
                 (inode, table.end_write(inode, copy.bulk_bytes.into(), outcome))
             }
-            Some(Early::Times { inode, request, asked }) => {
-                if let Ok(call) = times_of(&request) {
+            Some(Early::Setting { inode, request, asked }) => {
+                if let Ok(call) = setting_of(&request) {
                     self.learn_early(turn, asked, &call, (result, granted));
                 }
-                (inode, table.end_times(inode, outcome))
+                if let Err(status) = outcome {
+                    let lost = format!("a change of attributes is lost of inode {inode}");
+                    self.say_lost(turn, &lost, status);
+                }
+                (inode, table.end_setting(inode, outcome))
             }
             None => return,
         };
@@ -427,11 +451,8 @@ impl MountLane {
         }
     }
 
-    fn say_lost(&self, turn: &mut Turn<'_>, inode: InodeNo, (write_bytes, status): (u32, Status)) {
-        let line = format!(
-            "{write_bytes} bytes are lost that were written to inode {inode}: {}",
-            status.text()
-        );
+    fn say_lost(&self, turn: &mut Turn<'_>, lost: &str, status: Status) {
+        let line = format!("{lost}: {}", status.text());
         let line = turn.arena.put(line.as_bytes());
         turn.act(Action::Log { level: LogLevel::Alarm, line });
     }
@@ -456,10 +477,9 @@ impl MountLane {
         let of_file: Vec<Waiting> = of_file.map(|(_, waiting)| waiting).collect();
         for waiting in of_file {
             match waiting {
-                Waiting::Times(request) if table.times_wait(inode, lane) => {
-                    self.behind.waiting.push((inode, Waiting::Times(request)));
+                Waiting::Setting(number, request) => {
+                    self.set_behind(turn, inode, (number, request));
                 }
-                Waiting::Times(request) => self.send_times(turn, inode, request),
                 Waiting::Request(pending_id) => self.begin(turn, pending_id),
                 waiting if table.waits(inode, lane) => self.behind.waiting.push((inode, waiting)),
                 Waiting::Release(handle) => self.release_behind(turn, inode, handle),
@@ -482,12 +502,42 @@ const fn write_of(
     Write { inode, file_offset, append, bulk: Some(bulk), sync, clears, behind }
 }
 
-/// The call of a SETATTR of times.
-fn times_of(request: &[u8]) -> Result<Call<'_>, Status> {
+/// The call of a SETATTR that is answered early.
+fn setting_of(request: &[u8]) -> Result<Call<'_>, Status> {
     let (header, args) = split(request)?;
     let decoder =
         crate::begin::RequestDecoder { header, args, groups: Groups::Unknown, bulk: None };
     let decoded = decoder.decode(Opcode::Setattr)?;
-    let Decoded::Call(call, _) = decoded else { return Err(Status::Invalid) };
-    Ok(call)
+    let Decoded::Call(Call::Setattr(args), _) = decoded else { return Err(Status::Invalid) };
+    Ok(Call::SetattrBehind(args))
+}
+
+/// Whether a SETATTR changes the size.
+fn asks_for_size(request: &[u8]) -> bool {
+    let valid = split(request).and_then(|(_, mut args)| args.u32());
+    valid.is_ok_and(|valid| valid & setattr_flag::SIZE != 0)
+}
+
+/// Who changes attributes of a file that is written behind.
+#[derive(Clone, Copy, Debug)]
+struct Setter {
+    /// The server takes the caller for the file's owner, or for root.
+    is_owner: bool,
+    is_root: bool,
+}
+
+impl Setter {
+    /// Whether the server certainly permits a change, and makes it as it is asked for.
+    fn may(self, request: &wire::Setattr<'_>, attr: &Attr) -> bool {
+        const SPECIAL: u32 = 0o7000;
+        let keeps_owner = request.uid.is_none_or(|uid| uid == attr.uid)
+            && request.gid.is_none_or(|gid| gid == attr.gid);
+        // A change of owner clears bits of the mode, and a mode of others' groups loses one.
+        let is_plain = (attr.mode | request.mode.unwrap_or(0)) & SPECIAL == 0;
+        self.is_owner
+            && (keeps_owner || self.is_root)
+            && is_plain
+            && (request.mode.is_none() || attr.has_no_xattrs())
+            && request.clears == ClearPrivileges::Nothing
+    }
 }

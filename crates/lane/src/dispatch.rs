@@ -325,6 +325,10 @@ impl Lane {
         if is_lock(received.request.op) {
             return self.execute_own(turn, received);
         }
+        if self.refuses_setattr_behind(turn, received) {
+            self.end_refused(turn, received, Status::Stale);
+            return Ok(());
+        }
         if self.waits_for_leases(turn, received) {
             return Ok(());
         }

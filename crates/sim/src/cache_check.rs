@@ -107,6 +107,7 @@ impl Simulation {
 
     /// A call is answered: no other client may go on using what it has changed.
     pub(crate) fn check_caches(&mut self, call: &CallRecord) {
+        self.see_modes(call);
         if let Some(attr) = call.result().and_then(|result| result.attr)
             && has_version(&call.spec, attr.inode)
             && self.was_answered_since_the_last_crash(call, attr.inode)

@@ -226,6 +226,7 @@ impl Simulation {
                         let (append, behind) = (true, true);
                         client::Call::Write(client::Write { file_offset, append, behind, ..write })
                     }
+                    (client::Call::Setattr(args), Some(_)) => client::Call::SetattrBehind(args),
                     (call, _) => call,
                 };
                 sim_lane.core.call(&mut turn, id, call);
@@ -392,7 +393,7 @@ impl Simulation {
         }
         self.log_line(|| format!("client {client}.{lane}: {tag} ended with {result:?}"));
         if self.mounts[client].early.under_way.is_some_and(|(under_way, _)| under_way == tag) {
-            return self.end_early(client, tag, result.is_ok());
+            return self.end_early(client, tag, result);
         }
         let ended = ended_with(result);
         let now_ns = self.now_ns;

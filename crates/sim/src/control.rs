@@ -325,8 +325,10 @@ impl Plan {
             }
             Rule::WriteBehind => {
                 // New files that one client writes and others look at.
-                const MIX: [(Kind, u64); 7] = [
+                const MIX: [(Kind, u64); 9] = [
                     (Kind::Create, 6),
+                    (Kind::Setattr, 4),
+                    (Kind::Getattr, 4),
                     (Kind::Unlink, 5),
                     (Kind::Open, 6),
                     (Kind::Read, 8),

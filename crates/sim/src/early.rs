@@ -1,18 +1,36 @@
-//! Writes that a client's mount answers before the server has executed them: one at a time for each
-//! mount, at the end of a file that it has created, under a write lease. Meanwhile its other calls
-//! wait, as those do that concern the file in a real mount.
+//! Changes that a client's mount answers before the server has executed them: one at a time for each
+//! mount, writes at the end of a file that it has created, and changes of its mode, under a write
+//! lease. Meanwhile its other calls wait, as those do that concern the file in a real mount.
 //!
-//! Such a write is certain from its early answer on, unless its client dies, or the server has taken
-//! the lease from a silent client.
+//! Such a change is certain from its early answer on, unless its client dies, or the server has taken
+//! the lease from a silent client. Whoever looks at the file after the early answer of a change of
+//! its mode sees that, or a later one.
 
 use crate::due::ServerLaneId;
 use crate::simulation::Simulation;
-use crate::work::{CallSpec, Tag};
-use client::RecalledKey;
+use crate::work::{CallRecord, CallSpec, Tag};
+use client::{Answer, RecalledKey};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::InodeNo;
+use wire::{FileKind, InodeNo, Status, Transno};
 
-/// The early writes of a mount.
+/// An answer that has shown attributes of a file, and when its call began; or a change of its mode, and
+/// when it was answered early.
+#[derive(Clone, Copy, Debug)]
+struct Dated {
+    client: usize,
+    inode: InodeNo,
+    at_ns: u64,
+    version: Transno,
+}
+
+/// What clients have seen of the files whose modes were changed early.
+#[derive(Default, Debug)]
+pub(crate) struct EarlyModes {
+    looks: Vec<Dated>,
+    changes: Vec<Dated>,
+}
+
+/// The early changes of a mount.
 #[derive(Default, Debug)]
 pub(crate) struct EarlyWrites {
     /// The files that may be written so: the lane that has the lease, and their size.
@@ -38,7 +56,8 @@ impl EarlyWrites {
         self.files.last_key_value().map(|(inode, _)| *inode)
     }
 
-    /// A call is about to begin. Where its bytes will be, if it is answered early.
+    /// A call is about to begin. Where its bytes will be, if it is a write, or the size of the file,
+    /// if it is answered early.
     pub(crate) fn begin(&mut self, tag: Tag, spec: &CallSpec) -> Option<u64> {
         let changed = match *spec {
             CallSpec::Write { inode, file_offset, append, write_bytes, sync, .. } => {
@@ -50,6 +69,11 @@ impl EarlyWrites {
                     return Some(at);
                 }
                 Some(inode)
+            }
+            CallSpec::Setattr { inode, .. } => {
+                let (_, size_bytes) = *self.files.get(&inode)?;
+                (self.under_way, self.is_taken) = (Some((tag, inode)), false);
+                return Some(size_bytes);
             }
             CallSpec::WriteList { inode, .. } | CallSpec::Resize { inode, .. } => Some(inode),
             _ => None,
@@ -111,11 +135,51 @@ impl Simulation {
         }
     }
 
-    /// A write that was answered early has been executed, or was not.
-    pub(crate) fn end_early(&mut self, client: usize, tag: Tag, ok: bool) {
-        self.mounts[client].early.answered(tag, ok);
+    /// A change that was answered early has been executed, or was not.
+    pub(crate) fn end_early(&mut self, client: usize, tag: Tag, result: &Result<Answer, Status>) {
+        let is_taken = self.mounts[client].early.is_taken;
+        self.mounts[client].early.answered(tag, result.is_ok());
+        let (lives, call) = (self.lives(), self.call_of(tag));
+        let call = call.and_then(|call| Some((call.ended_ns?, call.began_lives)));
+        if let (Ok(Answer::Entry(attr)), Some((at_ns, began_lives))) = (result, call)
+            // A restarted server does not know that it has taken the lease.
+            && (!is_taken || began_lives == lives)
+        {
+            let (inode, version) = (attr.inode, attr.version);
+            let change = Dated { client, inode, at_ns, version };
+            let looks = self.early_modes.looks.clone();
+            looks.into_iter().for_each(|look| self.check_early_mode(look, change));
+            self.early_modes.changes.push(change);
+        }
         for lane in 0..self.mounts[client].lanes.len() {
             self.schedule_turn(crate::due::Place::Client(client, lane));
+        }
+    }
+
+    /// A call is answered: it may have shown attributes.
+    pub(crate) fn see_modes(&mut self, call: &CallRecord) {
+        let looks = matches!(call.spec, CallSpec::Lookup { .. } | CallSpec::Getattr { .. });
+        let attr = call.result().and_then(|result| result.attr).filter(|_| looks);
+        let Some(attr) = attr.filter(|attr| attr.kind == FileKind::File) else { return };
+        let (client, inode, at_ns) = (call.client, attr.inode, call.began_ns);
+        let look = Dated { client, inode, at_ns, version: attr.version };
+        let changes = self.early_modes.changes.clone();
+        changes.into_iter().for_each(|change| self.check_early_mode(look, change));
+        self.early_modes.looks.push(look);
+    }
+
+    fn check_early_mode(&mut self, look: Dated, change: Dated) {
+        let is_stale = look.inode == change.inode
+            && look.client != change.client
+            && look.at_ns > change.at_ns
+            && look.version < change.version;
+        if is_stale {
+            let Dated { client, inode, version, .. } = look;
+            self.violates(format!(
+                "L3: client {client} was shown inode {inode} of version {version:?}, and its mode of \
+                 version {:?} was set before",
+                change.version
+            ));
         }
     }
 }

@@ -283,7 +283,9 @@ impl Simulation {
         match kind {
             Kind::Setattr => {
                 let mode = self.roll_mode();
-                Some(CallSpec::Setattr { inode, mode })
+                let early = self.mounts[client].early.latest();
+                let early = early.filter(|_| self.prng.one_in(2));
+                Some(CallSpec::Setattr { inode: early.unwrap_or(inode), mode })
             }
             Kind::Setxattr => Some(CallSpec::Setxattr { inode, name }),
             Kind::Removexattr => Some(CallSpec::Removexattr { inode, name }),

@@ -2,6 +2,7 @@
 
 use crate::cluster::{id_of, server_at};
 use crate::due::{Due, End, Place, ServerLaneId};
+use crate::early::EarlyModes;
 use crate::malicious_client::MaliciousClient;
 use crate::net::SentFrame;
 use crate::number::{low_u8, narrow, narrow_u16, wide};
@@ -442,6 +443,7 @@ impl Simulation {
         self.log_line(|| format!("server {server}: crash"));
         self.drop_malicious_conns(server);
         self.shown.forget_attributes();
+        self.early_modes = EarlyModes::default();
         self.crash_count += 1;
         self.servers[server].life += 1;
         for sim_lane in std::mem::take(&mut self.servers[server].lanes) {

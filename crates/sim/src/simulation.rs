@@ -9,6 +9,7 @@ use crate::cache_check::Shown;
 use crate::clients::Mount;
 use crate::cluster::Parted;
 use crate::due::{CLOCK_RATE, Due, End, Place};
+use crate::early::EarlyModes;
 use crate::lying_disk::LyingDisk;
 use crate::malicious_client::MaliciousClient;
 use crate::net::Conn;
@@ -54,6 +55,7 @@ pub(crate) struct Simulation {
     pub(crate) write_count: u64,
     /// What clients were shown, for the checks of their caches.
     pub(crate) shown: Shown,
+    pub(crate) early_modes: EarlyModes,
     /// Inodes that replies named, the latest last.
     pub(crate) seen: Vec<(InodeNo, FileKind)>,
     /// No fault is injected any more.
@@ -121,6 +123,7 @@ impl Simulation {
             late_messages: crate::peer_faults::LateMessages::default(),
             write_count: 0,
             shown: Shown::default(),
+            early_modes: EarlyModes::default(),
             seen: vec![(InodeNo::ROOT, FileKind::Directory)],
             faults_stopped: false,
             mended: false,

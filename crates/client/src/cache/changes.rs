@@ -95,6 +95,7 @@ impl Cache {
                 self.collect_named(now, changing, (args.new_parent, args.new_name));
             }
             Call::Setattr(wire::Setattr { inode, .. })
+            | Call::SetattrBehind(wire::Setattr { inode, .. })
             | Call::Resize(crate::Resize { inode, .. })
             | Call::Setxattr(wire::Setxattr { inode, .. })
             | Call::Removexattr(wire::Removexattr { inode, .. })

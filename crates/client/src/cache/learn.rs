@@ -102,6 +102,7 @@ impl Cache {
                 self.learn_renamed((answered, &changed), asked, args, result.is_ok());
             }
             Call::Setattr(wire::Setattr { inode, .. })
+            | Call::SetattrBehind(wire::Setattr { inode, .. })
             | Call::Resize(crate::Resize { inode, .. }) => {
                 let answered = answered.behind(changed.inode(*inode));
                 self.learn_entry(answered, None, result, granted);

@@ -26,9 +26,14 @@ pub(crate) fn begin(
         Call::Lookup(args) => Ok(to.entry(Op::Lookup, args.parent, &args)),
         Call::Getattr(args) => Ok(to.getattr(args)),
         Call::Setattr(args) => {
-            check_time(args.atime)?;
-            check_time(args.mtime)?;
+            check_times(&args)?;
             Ok(to.entry(Op::Setattr, args.inode, &args))
+        }
+        // Nobody waits for the size.
+        Call::SetattrBehind(args) => {
+            check_times(&args)?;
+            let request = to.direct(Op::Setattr, args.inode, &args);
+            Ok(NewRequest { flags: request_flag::BEHIND, ..request })
         }
         Call::Resize(args) => to.resize(&args),
         Call::Create(args) => to.create(&args),
@@ -111,6 +116,11 @@ pub(crate) fn begin(
 // would be closed, and the request sent again for ever.
 const fn check_bulk(bulk_bytes: u32) -> Result<(), Status> {
     if bulk_bytes <= BULK_BYTES_MAX { Ok(()) } else { Err(Status::Invalid) }
+}
+
+fn check_times(args: &wire::Setattr<'_>) -> Result<(), Status> {
+    check_time(args.atime)?;
+    check_time(args.mtime)
 }
 
 const fn check_time(time: SetTime) -> Result<(), Status> {

@@ -210,7 +210,7 @@ fn attributes_and_links_are_read() {
 }
 
 /// `fuse_setattr_in`.
-fn setattr_args(valid: u32, size_bytes: u64, mode: u32) -> Vec<u8> {
+pub(super) fn setattr_args(valid: u32, size_bytes: u64, mode: u32) -> Vec<u8> {
     let mut args = u32s(&[valid, 0]);
     args.extend(u64s(&[0, size_bytes, 0, 10, 20, 30]));
     args.extend(u32s(&[1, 2, 3, mode, 0, 55, 66, 0]));

@@ -20,8 +20,8 @@ use alloc::vec::Vec;
 use interface::{Action, Mono, StoreAction, StoreSpace, Ticket, Turn};
 use meta::LeaseKey;
 use wire::{
-    ClientUuid, Created, HEADER_BYTES, InodeNo, LeaseNo, Op, OpenFor, SessionId, Status, Wire as _,
-    lease_flag, request_flag,
+    ClientUuid, Created, HEADER_BYTES, InodeNo, LeaseNo, Op, OpenFor, Rule, SessionId, Status,
+    Wire as _, lease_flag, request_flag,
 };
 
 /// The most files that clients of a lane write behind.
@@ -304,6 +304,24 @@ impl Lane {
     /// A metadata shard has taken a write lease of a file of this lane.
     pub(crate) fn on_writer_fenced(&mut self, inode: InodeNo, client: ClientUuid) {
         self.leases.writing.fence((inode, client));
+    }
+
+    /// Whether a change of attributes that its caller has the answer of comes too late: others may have
+    /// looked at the file.
+    pub(crate) fn refuses_setattr_behind(
+        &self,
+        turn: &Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> bool {
+        let request = received.request;
+        if request.op != Op::Setattr || request.flags & request_flag::BEHIND == 0 {
+            return false;
+        }
+        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
+        let inode = request.op.inodes(body)[0].unwrap_or(InodeNo(0));
+        let writer = self.leases.writing.files.get(&inode);
+        self.config.rules.hold(Rule::WriteBehind)
+            && writer.is_none_or(|writer| writer.client != received.open.client)
     }
 
     /// Refuses a write behind of a client whose lease was taken. Returns whether it did.

@@ -6,10 +6,11 @@ use crate::hostile::Tmpfs;
 use crate::idle::connect;
 use crate::leases::{Counting, LEASES, pair};
 use crate::mount_stats::total_of;
+use rustix::fs::{Gid, Uid};
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -89,6 +90,40 @@ fn a_mount_sees_its_own_writes_and_times() {
                 assert_eq!(own.modified().unwrap(), then);
             }
             assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+        pair.stop();
+    });
+}
+
+#[test]
+fn attributes_that_are_set_behind_are_seen_by_the_next_call_of_another_mount() {
+    pair("write_behind_attributes", |_, pair| {
+        let dirs = [pair.dirs(0), pair.dirs(1)];
+        dirs.iter().for_each(|(here, _)| warm(here));
+        let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        for round in 0..200_u32 {
+            let (here, there) = pair.dirs(usize::try_from(round).unwrap());
+            let name = format!("a{round}");
+            let file = File::create_new(here.join(&name)).unwrap();
+            if round % 2 == 0 {
+                file.write_all_at(&[7; 4096], 0).unwrap();
+            }
+            // As tar does it; a set-id bit goes with the owner before.
+            let mode = if round % 5 == 0 { 0o4755 } else { 0o600 + round % 8 };
+            let (uid, gid) = (1_000 + round, 2_000 + round);
+            file.set_modified(then).unwrap();
+            fs::set_permissions(here.join(&name), fs::Permissions::from_mode(mode)).unwrap();
+            rustix::fs::fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).unwrap();
+            file.set_permissions(fs::Permissions::from_mode(mode)).unwrap();
+            if round % 3 == 0 {
+                drop(file);
+            }
+            for dir in [there, here] {
+                let found = fs::metadata(dir.join(&name)).unwrap();
+                assert_eq!(found.mode() & 0o7777, mode);
+                assert_eq!((found.uid(), found.gid()), (uid, gid));
+                assert_eq!(found.modified().unwrap(), then);
+            }
         }
         pair.stop();
     });

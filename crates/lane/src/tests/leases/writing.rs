@@ -113,6 +113,24 @@ fn a_silent_holder_is_fenced_after_a_term() {
 }
 
 #[test]
+fn attributes_are_not_set_behind_without_the_lease() {
+    let (mut server, mut writer, mut other, file) = scene(88);
+    let set = |writer: &mut Holder, server: &mut TestServer| {
+        let flags = request_flag::BEHIND;
+        writer.send_to(server, (Op::Setattr, file.shard(), 1), flags, &chmod(file, 0o600));
+        server.run();
+        writer.reply(server).head.status
+    };
+    assert_eq!(set(&mut writer, &mut server), Status::Ok);
+    other.send_lookup(&mut server, "f");
+    assert!(!other.has_reply(&mut server));
+    assert_eq!(set(&mut writer, &mut server), Status::Ok, "it is still waited for");
+    server.pass_ms(10_000);
+    assert!(other.has_reply(&mut server));
+    assert_eq!(set(&mut writer, &mut server), Status::Stale, "the other one has looked");
+}
+
+#[test]
 fn a_connection_that_ends_ends_no_write_lease() {
     let (mut server, mut writer, mut other, file) = scene(85);
     writer.reconnect(&mut server);
