@@ -415,6 +415,13 @@ impl Behind {
         Some((place.attr()?, creator))
     }
 
+    /// Whether a file that is written behind certainly has no extended attributes.
+    pub(crate) fn has_no_xattrs(&self, inode: InodeNo) -> bool {
+        self.find(inode).is_some_and(|(place, state)| {
+            state & bit::ENDED == 0 && place.attr().is_some_and(|attr| attr.has_no_xattrs())
+        })
+    }
+
     /// Begins a change of a file's attributes, which may follow a write and other changes. The kernel
     /// makes one at a time, and waits for its reply. [`Self::set_attr`] is called before that.
     pub(crate) fn begin_setting(&self, inode: InodeNo) -> How<Setting> {

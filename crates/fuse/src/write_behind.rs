@@ -134,6 +134,10 @@ impl MountLane {
         match opcode {
             Opcode::Write => self.write(turn, pending_id, &table),
             Opcode::Setattr => self.set_attributes(turn, pending_id, &table),
+            Opcode::Getxattr => {
+                self.says_no_capability(turn, pending_id, (&table, inode))
+                    || self.waits(&table, pending_id, inode)
+            }
             Opcode::Flush => self.fails(turn, pending_id, (&table, inode)),
             Opcode::Fsync => {
                 self.waits(&table, pending_id, inode)
@@ -228,6 +232,26 @@ impl MountLane {
         let Some(status) = table.take_error(inode) else { return false };
         self.reply(turn, pending_id, status, Span::default(), None);
         true
+    }
+
+    /// The kernel asks for file capabilities before it changes the owner, and at the first write: a
+    /// new file has none. Returns whether that is the answer.
+    fn says_no_capability(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        (table, inode): (&Behind, InodeNo),
+    ) -> bool {
+        let Some(pending) = self.pendings.get(pending_id) else { return false };
+        let name = split(&pending.request).and_then(|(_, mut args)| {
+            args.skip(8)?; // size, padding
+            args.text()
+        });
+        let says = name == Ok(b"security.capability") && table.has_no_xattrs(inode);
+        if says {
+            self.reply(turn, pending_id, Status::NoData, Span::default(), None);
+        }
+        says
     }
 
     /// A WRITE: answered at once, if it may be.

@@ -69,6 +69,21 @@ fn changes_are_answered_at_once_and_made_one_after_the_other() {
 }
 
 #[test]
+fn that_it_has_no_capabilities_is_known_meanwhile() {
+    let mut harness = created();
+    let ask = |harness: &mut Harness, name: &[u8]| {
+        harness.kernel_request(Opcode::Getxattr, 9, FILE, &[&u32s(&[0, 0])[..], name].concat());
+    };
+    assert_eq!(harness.set(NOW, 0), Some(0o640));
+    ask(&mut harness, b"security.capability\0");
+    assert_eq!(harness.status(), Status::NoData);
+    ask(&mut harness, b"user.a\0");
+    assert!(harness.replies.is_empty(), "others wait");
+    harness.made(None);
+    assert_eq!(harness.take().head.op, Op::Getxattr);
+}
+
+#[test]
 fn what_the_server_may_refuse_is_waited_for() {
     // Set-id bits; an owner, whom a user cannot change.
     for (valid, mode) in [(MODE, 0o4755), (MODE, 0o1777), (OWNER, 0)] {
