@@ -3,8 +3,8 @@
 //! lease. Meanwhile its other calls wait, as those do that concern the file in a real mount.
 //!
 //! Such a change is certain from its early answer on, unless its client dies, or the server has taken
-//! the lease from a silent client. Whoever looks at the file after the early answer of a change of
-//! its mode sees that, or a later one.
+//! the lease from a silent client. A client that looks at the file after the early answer of a change
+//! of its mode sees that, or a later one.
 
 use crate::due::ServerLaneId;
 use crate::simulation::Simulation;
