@@ -84,6 +84,8 @@ pub struct Client {
     pub(crate) replay_space: ReplaySpace,
     pub(crate) handles: Handles,
     pub(crate) layouts: Layouts,
+    /// Servers that were asked for a newer map, and have not answered.
+    pub(crate) map_ask_count: usize,
     pub(crate) locks: Locks,
     pub(crate) peer_lanes: PeerLanes,
     pub(crate) leases: Leases,
@@ -114,6 +116,7 @@ impl Client {
             replay_space: ReplaySpace::new(config.replay_bytes_max),
             handles: Handles::new(config.lane, config.handles_max),
             layouts: Layouts::default(),
+            map_ask_count: 0,
             locks: Locks::default(),
             peer_lanes: PeerLanes::new(config.lane, config.lane_count),
             leases: Leases::new(),
@@ -495,6 +498,7 @@ impl Client {
             }
             Plan::Layout { inode } => self.on_layout(inode, result),
             Plan::EndAppend { inode } => self.on_append_ended(inode),
+            Plan::MapAsk => self.on_map_asked(),
             Plan::Direct
             | Plan::Entry
             | Plan::Sized(_)

@@ -108,6 +108,7 @@ impl Client {
                 | Plan::LockTask(_)
                 | Plan::Relock { .. }
                 | Plan::Layout { .. }
+                | Plan::MapAsk
                 | Plan::Sync { .. }
                 | Plan::Goodbye
                 | Plan::Durable { .. }

@@ -74,6 +74,8 @@ pub(crate) struct Exchange {
     /// Replay space reserved for its reply, from the first sending on.
     pub(crate) promised_bytes: usize,
     pub(crate) wrong_lane_count: u8,
+    /// The map lacked its shard, and the servers were asked for a newer one.
+    pub(crate) map_asked: bool,
     /// The epoch of the map by which it was last sent.
     pub(crate) map_epoch: MapEpoch,
     /// The order in which requests were made.
@@ -109,6 +111,7 @@ impl Exchange {
             resent: false,
             promised_bytes: 0,
             wrong_lane_count: 0,
+            map_asked: false,
             map_epoch: MapEpoch(0),
             sequence_no: 0,
         }
@@ -207,6 +210,11 @@ impl Requests {
     /// The request waits for the map.
     pub(crate) fn wait_for_map(&mut self, exchange_id: usize) {
         self.unrouted.push_back(exchange_id);
+    }
+
+    /// The requests that wait for the map, which do not wait any more.
+    pub(crate) fn take_waiting_for_map(&mut self) -> VecDeque<usize> {
+        core::mem::take(&mut self.unrouted)
     }
 
     /// Whether requests wait for the map.

@@ -16,7 +16,10 @@ use crate::spread::is_split_op;
 use crate::wait_cause::WaitCause;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
-use wire::{Header, InodeNo, Map, Op, Request, Retry, Rule, Status, Transno, Writer, request_flag};
+use wire::{
+    Header, InodeNo, LaneId, Map, Op, Request, Retry, Rule, ShardCounts, Status, Transno, Writer,
+    request_flag,
+};
 
 /// So many requests in flight over a connection may only be writes behind, where there are at least
 /// [`CREDITS_MIN`].
@@ -107,14 +110,56 @@ impl Client {
         }
         let (op, target, layout) = (exchange.op, exchange.target, exchange.layout);
         let Some(destination) = self.servers.destination(op, target, layout) else {
-            // The server would reject such a number as a protocol error.
-            return self.advance(exchange_id, Err(Status::Stale), false);
+            return self.await_shard(exchange_id, known);
         };
         let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
         exchange.shard = destination.shard;
         exchange.session_index = destination.session_index;
         exchange.link_index = destination.link_index;
         self.queue(exchange_id, Place::Queued);
+    }
+
+    /// The map has no such shard. An inode of a later generation, of which another lane of the client has
+    /// learned, is at a new server: its request waits until a server answers with the map that has it, or none
+    /// of them has a newer one.
+    fn await_shard(&mut self, exchange_id: usize, known: u8) {
+        let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
+        let inode = exchange.inode();
+        let may_exist = inode.generation() > known && inode.shard().index() < ShardCounts::MAX;
+        let is_asked = core::mem::replace(&mut exchange.map_asked, true);
+        if !may_exist || (is_asked && self.map_ask_count == 0) {
+            // The server would reject such a number as a protocol error.
+            return self.advance(exchange_id, Err(Status::Stale), false);
+        }
+        exchange.place = Place::Unrouted;
+        self.requests.wait_for_map(exchange_id);
+        if self.map_ask_count == 0 {
+            self.ask_for_map();
+        }
+    }
+
+    /// Asks each server: one with a newer map answers with it, before the request itself.
+    fn ask_for_map(&mut self) {
+        let links = self.servers.links().iter().enumerate();
+        let first_lanes = links.filter(|(link_index, link)| {
+            link.lane() == LaneId(0) && self.servers.has_lane(*link_index)
+        });
+        let asked: Vec<usize> = first_lanes.map(|(link_index, _)| link_index).collect();
+        self.map_ask_count = asked.len();
+        for link_index in asked {
+            let request = NewRequest::new(Plan::MapAsk, Op::Ping, Target::Link(link_index));
+            let body = self.requests.take_body();
+            self.begin_job(None, request, body);
+        }
+    }
+
+    /// A server has answered. Behind the last one no request waits any more.
+    pub(crate) fn on_map_asked(&mut self) {
+        self.map_ask_count = self.map_ask_count.saturating_sub(1);
+        if self.map_ask_count == 0 {
+            let waiting = self.requests.take_waiting_for_map();
+            waiting.into_iter().for_each(|exchange_id| self.route(exchange_id));
+        }
     }
 
     /// The request waits for its file's layout, which is requested unless that was done before.

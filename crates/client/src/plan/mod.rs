@@ -91,6 +91,8 @@ pub(crate) enum Plan {
     EndAppend {
         inode: InodeNo,
     },
+    /// Asks a server whether it has a newer map.
+    MapAsk,
 }
 
 /// A decoded reply with status `Ok`.
@@ -178,6 +180,7 @@ impl Plan {
             | Self::Relock { .. }
             | Self::Layout { .. }
             | Self::Durable { .. }
+            | Self::MapAsk
             | Self::EndAppend { .. }
             | Self::Ping => Next::Done(reply.outcome.map(Body::answer)),
         }
@@ -198,6 +201,7 @@ impl Plan {
             | Self::Sync { .. }
             | Self::Goodbye
             | Self::Durable { .. }
+            | Self::MapAsk
             | Self::EndAppend { .. }
             | Self::Ping => None,
             Self::Sized(sized) => sized.handle(),

@@ -166,6 +166,84 @@ fn contents_of_a_later_generation_are_asked_for_by_the_map_that_has_it() {
     assert_eq!(harness.outcome(), Ok(Answer::Bytes(None)));
 }
 
+/// An inode of a later generation, at a shard that the first map does not have.
+fn later_inode() -> InodeNo {
+    InodeNo::new(8, *InodeNo::counts_of(1).start())
+}
+
+/// The requests that ask each server for a newer map.
+fn map_asks(harness: &mut Harness) -> [ReceivedRequest; 2] {
+    let asks = [harness.take(), harness.take()];
+    assert!(harness.requests.is_empty() && harness.answered.is_empty(), "the call waits");
+    let servers = asks.each_ref().map(|ask| (ask.head.op, harness.server_of(ask.conn)));
+    assert_eq!(servers, [(Op::Ping, ServerId::FIRST), (Op::Ping, SECOND)]);
+    asks
+}
+
+/// Another lane of the client knows the directory; this one's map does not have the new server's shards.
+#[test]
+fn a_request_to_a_shard_of_a_later_generation_waits_for_its_map() {
+    let mut harness = Harness::with_two_servers();
+    for id in [1, 2] {
+        harness.call(id, getattr(later_inode()));
+    }
+    let [first, second] = map_asks(&mut harness);
+    // One server does not have it yet.
+    harness.answer(&first, &[]);
+    assert!(harness.answered.is_empty());
+    let newer = grown(2, (1, 1));
+    harness.shape.map = newer.clone();
+    harness.refuse_map(&second, &newer);
+    let routed = [harness.take(), harness.take(), harness.take()];
+    let (pings, routed): (Vec<_>, Vec<_>) =
+        routed.into_iter().partition(|request| request.head.op == Op::Ping);
+    assert_eq!((pings.len(), routed.len()), (1, 2));
+    harness.answer(&pings[0], &[]);
+    for request in routed {
+        assert_eq!(
+            (harness.server_of(request.conn), request.head.shard),
+            (SECOND, ShardId::meta(8))
+        );
+        harness.answer(&request, &entry(later_inode()));
+        assert!(harness.outcome().is_ok());
+    }
+}
+
+#[test]
+fn a_map_that_is_pushed_ends_the_wait_for_it() {
+    let mut harness = Harness::with_two_servers();
+    harness.call(1, getattr(later_inode()));
+    let [first, second] = map_asks(&mut harness);
+    let newer = grown(2, (1, 1));
+    harness.shape.map = newer.clone();
+    let mut frame = Vec::new();
+    Header::MapNote.encode(&mut frame, None, |to| to.write(&newer));
+    harness.frame(first.conn, frame, None);
+    let routed = harness.take();
+    assert_eq!((routed.head.op, routed.head.shard), (Op::Getattr, ShardId::meta(8)));
+    harness.answer(&routed, &entry(later_inode()));
+    assert!(harness.outcome().is_ok());
+    harness.answer(&first, &[]);
+    harness.answer(&second, &[]);
+    assert!(harness.requests.is_empty() && harness.answered.is_empty());
+}
+
+#[test]
+fn an_inode_at_a_shard_of_no_map_is_stale() {
+    let mut harness = Harness::with_two_servers();
+    harness.call(1, getattr(InodeNo::new(8, 77)));
+    assert_eq!(harness.outcome(), Err(wire::Status::Stale), "its generation is known");
+    for id in [2, 3] {
+        harness.call(id, getattr(later_inode()));
+        let [first, second] = map_asks(&mut harness);
+        harness.answer(&second, &[]);
+        assert!(harness.answered.is_empty());
+        harness.answer(&first, &[]);
+        assert_eq!(harness.outcome(), Err(wire::Status::Stale));
+    }
+    assert_eq!(harness.client.busy_count(), 0);
+}
+
 #[test]
 fn a_map_with_more_shards_leaves_the_sessions_of_the_others_alone() {
     let mut harness = Harness::with_two_servers();
