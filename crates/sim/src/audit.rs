@@ -174,7 +174,8 @@ impl Simulation {
         let answers = self.tap.answers.get(&tag).map_or(&[][..], Vec::as_slice);
         let changed = answers.iter().any(|(_, transno, _)| transno.0 > 0);
         let synced = answers.iter().any(|(shard, ..)| self.is_synced(call, *shard));
-        if there || !(self.is_certain(call) || synced) {
+        // What was answered early may be refused, or die with its client before it is executed.
+        if there || !(self.is_certain(call) || synced) || self.may_lack_early(tag) {
             return Ok(());
         }
         if changed {
