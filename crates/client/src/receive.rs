@@ -379,8 +379,24 @@ impl Client {
         };
         let grants_contents = job.grants.contents.is_some()
             && matches!(outcome, Ok(Body::Entry(attr)) if has_contents(attr.inode));
-        let mut reply =
-            PlanReply { outcome, from_slot, op, part, last, states_layout, grants_contents };
+        if let Plan::Open(open) = &job.plan
+            && open.asks_at_once()
+            && matches!(outcome, Ok(Body::Entry(attr)) if attr.is_size_at_data())
+        {
+            // The size that was asked for at once may be that of before the grant.
+            job.grants.attributes = None;
+        }
+        let grants_attributes = job.grants.attributes.is_some();
+        let mut reply = PlanReply {
+            outcome,
+            from_slot,
+            op,
+            part,
+            last,
+            states_layout,
+            grants_contents,
+            grants_attributes,
+        };
         if let Plan::LockTask(key) = job.plan {
             self.jobs.remove(job_id);
             self.requests.spare(body);

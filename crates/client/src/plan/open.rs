@@ -30,6 +30,11 @@ impl Open {
         (Self { handle, sizes, caches: false, size, opened: None }, glimpse)
     }
 
+    /// Whether the size was asked for together with the open.
+    pub(crate) const fn asks_at_once(&self) -> bool {
+        !matches!(self.size, Size::Unasked)
+    }
+
     pub(super) fn next(mut self, reply: PlanReply, handles: &mut Handles) -> Next {
         if reply.op == Op::Glimpse {
             self.size = Size::of(reply);

@@ -1,6 +1,7 @@
 //! Attributes and the contents' size and times, which complete them where the data shard has them.
 //! If the data shard is likely to have the size, both requests are sent in parallel; otherwise the second one
-//! follows if the attributes require it.
+//! follows if the attributes require it. What may be cached from the reply with the attributes on needs a
+//! size of then or later: it is asked for once more.
 
 use super::{FollowUp, Next, Plan, PlanReply};
 use crate::Answer;
@@ -38,12 +39,15 @@ pub(crate) struct Sized {
     attr: Option<Result<Attr, Status>>,
     size: Size,
     sized_for: SizedFor,
+    /// The attributes may be cached from now on. A size that was asked for at once may be an earlier one.
+    asks_again: bool,
 }
 
 impl Sized {
     /// A getattr is sent together with the glimpse returned.
     pub(super) const fn beside_getattr(inode: InodeNo) -> (Self, FollowUp) {
-        let plan = Self { attr: None, size: Size::Asked, sized_for: SizedFor::Entry };
+        let (size, sized_for) = (Size::Asked, SizedFor::Entry);
+        let plan = Self { attr: None, size, sized_for, asks_again: false };
         (plan, FollowUp::Glimpse(Glimpse { inode }))
     }
 
@@ -57,9 +61,11 @@ impl Sized {
             self.size = Size::of(reply);
         } else {
             self.attr = Some(reply.outcome.and_then(super::Body::entry));
+            self.asks_again = reply.grants_attributes;
         }
+        let size = if self.asks_again { Size::Unasked } else { self.size };
         match self.attr {
-            Some(attr) if reply.last => complete(attr, self.size, self.sized_for),
+            Some(attr) if reply.last => complete(attr, size, self.sized_for),
             Some(_) | None => Next::Wait(Plan::Sized(self)),
         }
     }
@@ -89,7 +95,8 @@ pub(super) fn complete(attr: Result<Attr, Status>, size: Size, sized_for: SizedF
         Size::Found(contents) => Next::Done(sized_for.completed(attr, contents)),
         Size::Unasked | Size::Asked | Size::FoundAlone(_) => {
             let glimpse = FollowUp::Glimpse(Glimpse { inode: attr.inode });
-            let plan = Sized { attr: Some(Ok(attr)), size: Size::Asked, sized_for };
+            let (size, asks_again) = (Size::Asked, false);
+            let plan = Sized { attr: Some(Ok(attr)), size, sized_for, asks_again };
             Next::Send(Plan::Sized(plan), glimpse)
         }
     }

@@ -176,6 +176,32 @@ fn the_size_of_a_file_is_asked_for_with_the_lease_of_its_contents() {
 }
 
 #[test]
+fn a_size_of_before_a_grant_of_attributes_is_not_cached() {
+    let mut harness = harness();
+    let unsettled = Entry { attr: attr(FILE, attr_flag::SIZE_AT_DATA) }.to_bytes();
+    let sized = |size_bytes| {
+        let contents = Contents { size_bytes, allocated_bytes: 512, write_time: None };
+        Glimpsed { contents }.to_bytes()
+    };
+    let open_for = wire::OpenFor::ReadWrite;
+    harness.call(1, Call::Open(crate::Open { caller: CALLER, inode: FILE, open_for, sizes: true }));
+    let (open, glimpse) = (harness.take(), harness.take());
+    harness.answer(&glimpse, &sized(7));
+    harness.grant(&open, &unsettled, 1, lease_flag::ATTRIBUTES);
+    assert!(matches!(harness.outcome(), Ok(Answer::Opened { attr, .. }) if attr.size_bytes == 7));
+    assert_eq!(harness.granted().attributes, None);
+    harness.call(2, GETATTR);
+    let (getattr, glimpse) = (harness.take(), harness.take());
+    harness.answer(&glimpse, &sized(8));
+    harness.grant(&getattr, &unsettled, 2, lease_flag::ATTRIBUTES);
+    let again = harness.take();
+    assert_eq!((glimpse.head.op, again.head.op), (Op::Glimpse, Op::Glimpse));
+    harness.answer(&again, &sized(9));
+    assert!(matches!(harness.outcome(), Ok(Answer::Entry(attr)) if attr.size_bytes == 9));
+    assert_eq!(harness.granted().attributes, ms(10_000));
+}
+
+#[test]
 fn a_grant_that_arrives_after_its_recall_is_ignored_and_later_ones_are_not() {
     let mut harness = harness();
     let first = harness.getattr(5);
