@@ -386,7 +386,8 @@ impl Client {
             return Ok(());
         }
         let mut body = self.requests.take_body();
-        let request = begin(call, &mut self.handles, &mut body).and_then(|request| {
+        let encoded = (&mut body, self.leases.asks);
+        let request = begin(call, &mut self.handles, encoded).and_then(|request| {
             let fits = u32::try_from(body.len()).is_ok_and(|bytes| bytes <= BODY_BYTES_MAX);
             if fits {
                 return Ok(request);

@@ -129,16 +129,9 @@ impl Client {
         }
         job.pending_count -= 1;
         let (outcome, from_slot, last) = (Err(Status::Interrupted), false, false);
-        let reply = PlanReply {
-            outcome,
-            from_slot,
-            op,
-            part,
-            last,
-            states_layout: false,
-            grants_contents: false,
-            grants_attributes: false,
-        };
+        let (states_layout, grants_contents) = (false, false);
+        let reply =
+            PlanReply { outcome, from_slot, op, part, last, states_layout, grants_contents };
         if let Next::Wait(plan) = job.plan.next(reply, &mut self.handles) {
             job.plan = plan;
         }

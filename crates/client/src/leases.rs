@@ -108,7 +108,7 @@ pub enum RecalledKey {
 #[derive(Debug)]
 pub(crate) struct Leases {
     /// The frontend caches.
-    asks: bool,
+    pub(crate) asks: bool,
     /// The term.
     term_no: u64,
     /// When the frontend was last used.

@@ -386,17 +386,8 @@ impl Client {
             // The size that was asked for at once may be that of before the grant.
             job.grants.attributes = None;
         }
-        let grants_attributes = job.grants.attributes.is_some();
-        let mut reply = PlanReply {
-            outcome,
-            from_slot,
-            op,
-            part,
-            last,
-            states_layout,
-            grants_contents,
-            grants_attributes,
-        };
+        let mut reply =
+            PlanReply { outcome, from_slot, op, part, last, states_layout, grants_contents };
         if let Plan::LockTask(key) = job.plan {
             self.jobs.remove(job_id);
             self.requests.spare(body);

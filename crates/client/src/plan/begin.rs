@@ -13,15 +13,16 @@ use wire::{
 struct Encoder<'v> {
     handles: &'v mut Handles,
     body: &'v mut Vec<u8>,
+    caches: bool,
 }
 
-/// Begins `call`: encodes its first request to `body`.
+/// Begins `call` of a client that caches, or not: encodes its first request to `body`.
 pub(crate) fn begin(
     call: Call<'_>,
     handles: &mut Handles,
-    body: &mut Vec<u8>,
+    (body, caches): (&mut Vec<u8>, bool),
 ) -> Result<NewRequest, Status> {
-    let mut to = Encoder { handles, body };
+    let mut to = Encoder { handles, body, caches };
     match call {
         Call::Lookup(args) => Ok(to.entry(Op::Lookup, args.parent, &args)),
         Call::Getattr(args) => Ok(to.getattr(args)),
@@ -167,8 +168,9 @@ impl Encoder<'_> {
     }
 
     /// A file that this client lane writes has its size at the data shard: both requests are sent in parallel.
+    /// Of a client that caches they follow each other: what is cached may show no size of before the grant.
     fn getattr(&mut self, args: wire::Getattr) -> NewRequest {
-        if !self.handles.is_written(args.inode) {
+        if self.caches || !self.handles.is_written(args.inode) {
             return self.entry(Op::Getattr, args.inode, &args);
         }
         self.put(&args);

@@ -138,8 +138,6 @@ pub(crate) struct PlanReply {
     pub(crate) states_layout: bool,
     /// It grants the contents of the file that it opens, and the server that has sent it has them.
     pub(crate) grants_contents: bool,
-    /// The attributes that it, or an earlier reply, shows may be cached.
-    pub(crate) grants_attributes: bool,
 }
 
 /// What a plan does next.

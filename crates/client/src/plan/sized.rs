@@ -1,7 +1,6 @@
 //! Attributes and the contents' size and times, which complete them where the data shard has them.
 //! If the data shard is likely to have the size, both requests are sent in parallel; otherwise the second one
-//! follows if the attributes require it. What may be cached from the reply with the attributes on needs a
-//! size of then or later: it is asked for once more.
+//! follows if the attributes require it.
 
 use super::{FollowUp, Next, Plan, PlanReply};
 use crate::Answer;
@@ -39,15 +38,12 @@ pub(crate) struct Sized {
     attr: Option<Result<Attr, Status>>,
     size: Size,
     sized_for: SizedFor,
-    /// The attributes may be cached from now on. A size that was asked for at once may be an earlier one.
-    asks_again: bool,
 }
 
 impl Sized {
     /// A getattr is sent together with the glimpse returned.
     pub(super) const fn beside_getattr(inode: InodeNo) -> (Self, FollowUp) {
-        let (size, sized_for) = (Size::Asked, SizedFor::Entry);
-        let plan = Self { attr: None, size, sized_for, asks_again: false };
+        let plan = Self { attr: None, size: Size::Asked, sized_for: SizedFor::Entry };
         (plan, FollowUp::Glimpse(Glimpse { inode }))
     }
 
@@ -61,11 +57,9 @@ impl Sized {
             self.size = Size::of(reply);
         } else {
             self.attr = Some(reply.outcome.and_then(super::Body::entry));
-            self.asks_again = reply.grants_attributes;
         }
-        let size = if self.asks_again { Size::Unasked } else { self.size };
         match self.attr {
-            Some(attr) if reply.last => complete(attr, size, self.sized_for),
+            Some(attr) if reply.last => complete(attr, self.size, self.sized_for),
             Some(_) | None => Next::Wait(Plan::Sized(self)),
         }
     }
@@ -95,8 +89,7 @@ pub(super) fn complete(attr: Result<Attr, Status>, size: Size, sized_for: SizedF
         Size::Found(contents) => Next::Done(sized_for.completed(attr, contents)),
         Size::Unasked | Size::Asked | Size::FoundAlone(_) => {
             let glimpse = FollowUp::Glimpse(Glimpse { inode: attr.inode });
-            let (size, asks_again) = (Size::Asked, false);
-            let plan = Sized { attr: Some(Ok(attr)), size, sized_for, asks_again };
+            let plan = Sized { attr: Some(Ok(attr)), size: Size::Asked, sized_for };
             Next::Send(Plan::Sized(plan), glimpse)
         }
     }

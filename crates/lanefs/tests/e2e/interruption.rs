@@ -115,9 +115,13 @@ impl Caller {
     }
 }
 
+/// Those whose signal ends their process, or also those that handle it. The kernel lets no handled
+/// signal end the wait of a page fault.
 fn callers(dir: &Path, on_interrupt: &str) -> Vec<Caller> {
+    let ends = |call: &str| on_interrupt == "default" || call != "mapped";
+    let calls = CALLS.iter().filter(|call| ends(call));
     let mut callers: Vec<Caller> =
-        CALLS.iter().map(|call| Caller::start(dir, call, on_interrupt)).collect();
+        calls.map(|call| Caller::start(dir, call, on_interrupt)).collect();
     for caller in &mut callers {
         caller.process.line_with("ready");
     }
