@@ -266,7 +266,10 @@ impl Lane {
         let Some(running) = file.running.iter().find(|running| running.number == number) else {
             return;
         };
-        let (layout, durable, appends) = (running.layout, running.durable, running.whole.appends());
+        let (layout, durable) = (running.layout, running.durable);
+        // If it has ended meanwhile, nothing would open a part that is closed for it now.
+        let appends = running.whole.appends();
+        let appends = appends.filter(|session| self.spread.appends.is_held(inode, *session));
         let body = match running.whole.cut() {
             None => PeerBody::LookAtPart { inode, number, durable, appends },
             Some(size_bytes) => PeerBody::CutPart { inode, number, oldest, size_bytes, layout },
@@ -397,6 +400,13 @@ impl Lane {
         appends: Option<SessionId>,
     ) {
         self.on_part_asked(turn, from, Asked::Look { inode, number, durable, appends });
+    }
+
+    /// The connection to a lane has ended: it asks again for the appends that it still has.
+    pub(crate) fn forget_appends_of(&mut self, lane: PeerLane) {
+        let appends = |asked: &Asked| matches!(asked, Asked::Look { appends: Some(_), .. });
+        self.spread.early.retain(|(from, asked)| *from != lane || !appends(asked));
+        self.spread.appends.forget_lane(lane);
     }
 
     /// An append that this lane was asked for has ended.

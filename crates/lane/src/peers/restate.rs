@@ -69,7 +69,7 @@ impl Lane {
         self.containment.forget_queries();
         self.containment.due = true;
         self.evictions.forget_lane(lane);
-        self.spread.appends.forget_lane(lane);
+        self.forget_appends_of(lane);
         self.forget_txns_with(turn, lane);
         if self.is_exporter(lane) {
             self.exports.restates();
