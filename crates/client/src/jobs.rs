@@ -2,6 +2,7 @@
 //! has out.
 
 use crate::appends::Append;
+use crate::by_part::ByPart;
 use crate::grants::JobGrants;
 use crate::plan::{Plan, Target};
 use crate::spread::Spread;
@@ -30,6 +31,8 @@ pub(crate) struct Job {
     pub(crate) spread: Option<Box<Spread>>,
     /// It appends to a file over several data shards.
     pub(crate) append: Option<Box<Append>>,
+    /// It seeks in, or allocates, a file over several data shards.
+    pub(crate) by_part: Option<Box<ByPart>>,
 }
 
 /// A job's first request, for a retry.
@@ -69,7 +72,7 @@ impl Jobs {
     pub(crate) fn add(&mut self, call: Option<CallId>, plan: Plan) -> usize {
         let (pending_count, has_begun, first) = (0, false, None);
         let grants = JobGrants::default();
-        let (spread, append) = (None, None);
+        let (spread, append, by_part) = (None, None, None);
         self.slab.insert(Job {
             call,
             plan,
@@ -79,6 +82,7 @@ impl Jobs {
             grants,
             spread,
             append,
+            by_part,
         })
     }
 

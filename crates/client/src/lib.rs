@@ -27,6 +27,7 @@
 extern crate alloc;
 
 mod appends;
+mod by_part;
 mod cache;
 mod call;
 mod client;

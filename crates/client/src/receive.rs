@@ -406,6 +406,12 @@ impl Client {
             reply = answer;
         }
         let Some(job) = self.jobs.get_mut(job_id) else { return };
+        if job.by_part.is_some() {
+            let joined = self.join_by_part(job_id, reply);
+            let Some(joined) = joined else { return self.requests.spare(body) };
+            reply = joined;
+        }
+        let Some(job) = self.jobs.get_mut(job_id) else { return };
         if job.spread.is_some() {
             let Some(joined) = self.join(job_id, reply) else { return self.requests.spare(body) };
             reply = joined;

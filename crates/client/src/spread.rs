@@ -101,7 +101,9 @@ impl Client {
         if exchange.op == Op::Sync {
             return self.split_sync(exchange_id, inode, layout);
         }
-        if self.begin_append(exchange_id, inode, layout) {
+        if self.begin_append(exchange_id, inode, layout)
+            || self.split_by_part(exchange_id, inode, layout)
+        {
             return;
         }
         let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
@@ -290,7 +292,7 @@ impl Exchange {
     }
 
     /// Another request of the same call that has not been sent.
-    fn as_template(&self) -> Self {
+    pub(crate) fn as_template(&self) -> Self {
         let Self { sync, flags, urgent, layout, .. } = *self;
         let new = Self::new(self.job_id, self.op, self.target);
         Self { sync, flags, urgent, layout, part: 1, is_split: true, ..new }
@@ -527,7 +529,10 @@ pub(crate) fn slice(bulk: Bulk, from: u32, bulk_bytes: u32) -> Bulk {
 pub(crate) fn is_split_op(op: Op, target: Target) -> bool {
     match target {
         Target::Contents(..) => {
-            matches!(op, Op::Read | Op::ReadList | Op::Write | Op::WriteList)
+            matches!(
+                op,
+                Op::Read | Op::ReadList | Op::Write | Op::WriteList | Op::Allocate | Op::Seek
+            )
         }
         Target::DataShard(_) => op == Op::Sync,
         Target::Inode(_)

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, clippy::expect_used)]
 
 mod appends;
+mod by_part;
 mod calls;
 mod connections;
 mod durability;

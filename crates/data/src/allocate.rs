@@ -12,7 +12,7 @@ use crate::{Answer, Outcome, Shards, Token};
 use core::ops::Bound;
 use disk::ContentsChange;
 use interface::{Errno, ObjectAction, Ticket, Turn};
-use wire::{Allocation, InodeNo, Status, Transno};
+use wire::{Allocation, InodeNo, Layout, Status, Transno};
 
 impl Shards {
     pub(crate) fn begin_allocate(
@@ -51,8 +51,11 @@ impl Shards {
     pub(crate) fn begin_seek(&mut self, turn: &mut Turn<'_>, inode: InodeNo, seeking: &Seeking) {
         let Seeking { token, client, object_offset, hole } = *seeking;
         let durable = self.durable(self.shard(inode));
+        let is_spread = self.spread_layout(inode).is_some();
         let Some(object) = self.objects.get_mut(&inode) else { return };
-        if object_offset >= object.size_bytes() {
+        // Where a file over several data shards ends does not follow from this part: behind its end
+        // it has a hole.
+        if object_offset >= object.size_bytes() && !(hole && is_spread) {
             return self.answer(token, Err(Status::NoDevice));
         }
         object.unstable.settle(durable);
@@ -68,16 +71,39 @@ impl Shards {
         self.seek_on(turn, (inode, hole), (token, shown), object_offset);
     }
 
+    /// The layout of a file that is over several data shards.
+    pub(crate) fn spread_layout(&self, inode: InodeNo) -> Option<Layout> {
+        self.known_layout(inode).filter(Layout::is_spread)
+    }
+
+    /// From an offset on nothing was written to the stripes of this part.
+    fn hole_of_part(&self, inode: InodeNo, layout: Layout, at: u64) -> Result<Answer, Status> {
+        let found = layout.next_of_part(self.part(inode), at);
+        found.map(Answer::Sought).ok_or(Status::NoDevice)
+    }
+
     /// Seeks in the object of an offset, and in those behind it. What an object lacks is a hole.
     fn seek_on(
         &mut self,
         turn: &mut Turn<'_>,
         (inode, hole): (InodeNo, bool),
         (token, shown): (Token, Transno),
-        file_offset: u64,
+        mut file_offset: u64,
     ) {
         let layout = self.layout(inode);
+        let spread = self.spread_layout(inode);
         let Some(object) = self.objects.get(&inode) else { return };
+        if let Some(layout) = spread.filter(|_| hole) {
+            let next = layout.next_of_part(self.part(inode), file_offset);
+            match next.filter(|next| *next < object.size_bytes()) {
+                // The stripes of other parts between them are none of this one's.
+                Some(next) => file_offset = next,
+                None => {
+                    let result = self.hole_of_part(inode, layout, file_offset);
+                    return self.sought(turn, inode, (token, shown), result);
+                }
+            }
+        }
         let mut stripe_index = layout.stripe(file_offset);
         let mut object_offset = file_offset - layout.start(stripe_index);
         if self.is_striped(inode) {
@@ -115,13 +141,13 @@ impl Shards {
         let layout = self.layout(inode);
         let behind = layout.start(stripe_index).saturating_add(layout.stripe_unit_bytes);
         let size_bytes = self.objects.get(&inode).map_or(0, Object::size_bytes);
-        let has_more = behind < size_bytes;
+        let goes_on = behind < size_bytes || hole && self.spread_layout(inode).is_some();
         let result = match result {
             // The end of a whole object is no hole of the file.
-            Ok(Some(at)) if !(hole && has_more && at >= layout.stripe_unit_bytes) => {
+            Ok(Some(at)) if !(hole && goes_on && at >= layout.stripe_unit_bytes) => {
                 Ok(Answer::Sought(layout.start(stripe_index) + at))
             }
-            Ok(_) if has_more => {
+            Ok(_) if goes_on => {
                 return self.seek_on(turn, (inode, hole), (token, shown), behind);
             }
             Ok(_) => Err(Status::NoDevice),

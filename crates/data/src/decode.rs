@@ -1,7 +1,7 @@
 //! Decodes and checks requests, one function for each operation.
 
 use crate::request::{
-    Allocating, Glimpsing, QueuedOp, ReadingList, Seeking, WritingList, bulk_bytes,
+    Allocating, Glimpsing, QueuedOp, ReadingList, Seeking, Truncating, WritingList, bulk_bytes,
 };
 use crate::{DataConfig, DataRequest};
 use alloc::vec::Vec;
@@ -96,7 +96,7 @@ fn is_of_one_part(pending: &QueuedOp, layout: Layout) -> bool {
         QueuedOp::Glimpse(_)
         | QueuedOp::Seek(_)
         | QueuedOp::Append { .. }
-        | QueuedOp::Truncate { .. }
+        | QueuedOp::Truncate(_)
         | QueuedOp::Allocate(_)
         | QueuedOp::Replay { .. }
         | QueuedOp::Remove => Vec::new(),
@@ -109,7 +109,7 @@ fn is_of_one_part(pending: &QueuedOp, layout: Layout) -> bool {
 
 /// Whether a file over several data shards can have it done.
 const fn is_built(pending: &QueuedOp) -> bool {
-    !matches!(pending, QueuedOp::Append { .. } | QueuedOp::Allocate(_) | QueuedOp::Seek(_))
+    !matches!(pending, QueuedOp::Append { .. })
 }
 
 fn read(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
@@ -206,8 +206,8 @@ fn truncate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, D
     }
     let DataRequest { token, client, .. } = *request;
     let spread = request.layout.filter(Layout::is_spread);
-    let pending = QueuedOp::Truncate { token, size_bytes, client, spread };
-    Ok(Decoded::new((inode, size_bytes), pending))
+    let truncating = Truncating { token, client, size_bytes, kept_bytes: size_bytes, spread };
+    Ok(Decoded::new((inode, size_bytes), QueuedOp::Truncate(truncating)))
 }
 
 fn allocate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {

@@ -212,7 +212,7 @@ impl Object {
             QueuedOp::Write { .. } => known && unfenced,
             QueuedOp::Append { .. }
             | QueuedOp::WriteList(_)
-            | QueuedOp::Truncate { .. }
+            | QueuedOp::Truncate(_)
             | QueuedOp::Allocate(_)
             | QueuedOp::Replay { .. } => known && unfenced && alone,
             QueuedOp::Remove => unfenced && alone && settled,

@@ -5,7 +5,7 @@
 //! truncation comes to every part; only the one with the new last byte may become longer by it.
 
 use crate::decode::{Decoded, decode};
-use crate::request::{Glimpsing, QueuedOp};
+use crate::request::{Glimpsing, QueuedOp, Truncating};
 use crate::{Answer, DataRequest, Outcome, Shards, Token};
 use interface::Turn;
 use wire::{ClientUuid, InodeNo, Layout, Op, Transno};
@@ -36,7 +36,7 @@ impl Shards {
         let layout = layout.filter(Layout::is_spread)?;
         let (mut cut, mut appends) = (None, false);
         match pending {
-            QueuedOp::Truncate { size_bytes, .. } => cut = Some(size_bytes),
+            QueuedOp::Truncate(truncating) => cut = Some(truncating.size_bytes),
             QueuedOp::Glimpse(glimpsing) => appends = glimpsing.alone,
             QueuedOp::Read { .. }
             | QueuedOp::ReadList(_)
@@ -90,8 +90,9 @@ impl Shards {
     ) {
         let object = self.known_or_new(inode);
         object.layout = object.layout.or(Some(layout));
-        let (client, spread) = (ClientUuid::NONE, Some(layout));
-        self.wait(turn, inode, QueuedOp::Truncate { token, size_bytes, client, spread });
+        let (client, kept_bytes, spread) = (ClientUuid::NONE, size_bytes, Some(layout));
+        let truncating = Truncating { token, client, size_bytes, kept_bytes, spread };
+        self.wait(turn, inode, QueuedOp::Truncate(truncating));
     }
 
     /// Decides what becomes of this part by a truncation that comes next, once everything before it
@@ -102,26 +103,29 @@ impl Shards {
             let Some(object) = self.objects.get_mut(&inode) else { return false };
             let known_bytes = object.size_bytes();
             let may_begin = object.may_begin_alone();
-            let Some(QueuedOp::Truncate { token, size_bytes, client, spread }) =
-                object.queue.front_mut()
-            else {
+            let Some(QueuedOp::Truncate(truncating)) = object.queue.front_mut() else {
                 return false;
             };
-            let Some(layout) = *spread else { return false };
+            let Truncating { token, client, size_bytes, spread, .. } = *truncating;
+            let Some(layout) = spread else { return false };
             if !may_begin {
                 return true;
             }
-            let end = layout.part_end(part, *size_bytes);
-            let has_last = *size_bytes > 0 && end == *size_bytes;
+            let end = layout.part_end(part, size_bytes);
+            let has_last = size_bytes > 0 && end == size_bytes;
             let target = if has_last { end } else { end.min(known_bytes) };
-            let is_of_other_shard = *client == ClientUuid::NONE;
-            if target == known_bytes && is_of_other_shard {
-                let (token, result, shown) = (*token, Ok(Answer::Empty), Transno(0));
+            let is_of_other_shard = client == ClientUuid::NONE;
+            // What was allocated behind the end goes with the truncation.
+            let (last, _) = layout.last(end);
+            let ends_there = object.stripe_bytes.keys().next_back().is_none_or(|at| *at <= last);
+            if target == known_bytes && ends_there && is_of_other_shard {
+                let (result, shown) = (Ok(Answer::Empty), Transno(0));
                 object.queue.pop_front();
                 self.outcomes.push_back(Outcome::Answered { token, result, shown });
                 continue;
             }
-            (*size_bytes, *spread) = (target, None);
+            let (size_bytes, kept_bytes) = (target, end);
+            *truncating = Truncating { token, client, size_bytes, kept_bytes, spread: None };
             return false;
         }
     }

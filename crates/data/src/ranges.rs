@@ -53,7 +53,7 @@ pub(crate) fn written_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>>
         | QueuedOp::ReadList(_)
         | QueuedOp::Glimpse(_)
         | QueuedOp::Seek(_)
-        | QueuedOp::Truncate { .. }
+        | QueuedOp::Truncate(_)
         | QueuedOp::Allocate(_)
         | QueuedOp::Remove => Vec::new(),
     }
@@ -62,8 +62,9 @@ pub(crate) fn written_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>>
 /// The range that an operation will cut off or zero.
 pub(crate) fn cut_by(pending: &QueuedOp, object: &Object) -> Option<Range<u64>> {
     match pending {
-        QueuedOp::Truncate { size_bytes, .. } => {
-            (*size_bytes < object.size_bytes()).then_some(*size_bytes..u64::MAX)
+        QueuedOp::Truncate(truncating) => {
+            let size_bytes = truncating.size_bytes;
+            (size_bytes < object.size_bytes()).then_some(size_bytes..u64::MAX)
         }
         QueuedOp::Allocate(allocating) => {
             (allocating.allocation != Allocation::Reserve).then(|| {
@@ -96,7 +97,7 @@ pub(crate) fn read_by(pending: &QueuedOp, size_bytes: u64) -> Vec<(u64, u64)> {
         | QueuedOp::Write { .. }
         | QueuedOp::WriteList(_)
         | QueuedOp::Append { .. }
-        | QueuedOp::Truncate { .. }
+        | QueuedOp::Truncate(_)
         | QueuedOp::Allocate(_)
         | QueuedOp::Replay { .. }
         | QueuedOp::Remove => Vec::new(),

@@ -28,9 +28,8 @@ pub(crate) enum QueuedOp {
     WriteList(WritingList),
     /// An append. `at`: it is refused if the file does not end there.
     Append { token: Token, bulk: Option<Bulk>, client: ClientUuid, at: Option<u64> },
-    /// A truncation. `spread`: the size is that of a file over several data shards; what becomes of
-    /// this part is decided when it begins.
-    Truncate { token: Token, size_bytes: u64, client: ClientUuid, spread: Option<Layout> },
+    /// A truncation.
+    Truncate(Truncating),
     /// An allocation.
     Allocate(Allocating),
     /// A seek.
@@ -49,7 +48,7 @@ impl QueuedOp {
             Self::Write { .. }
             | Self::WriteList(_)
             | Self::Append { .. }
-            | Self::Truncate { .. }
+            | Self::Truncate(_)
             | Self::Allocate(_)
             | Self::Replay { .. }
             | Self::Remove => true,
@@ -86,6 +85,19 @@ pub(crate) struct WritingList {
     pub(crate) client: ClientUuid,
     pub(crate) pieces: Pieces,
     pub(crate) bulk: Option<Bulk>,
+}
+
+/// A truncation request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Truncating {
+    pub(crate) token: Token,
+    pub(crate) client: ClientUuid,
+    pub(crate) size_bytes: u64,
+    /// What is allocated before this place stays.
+    pub(crate) kept_bytes: u64,
+    /// The size is that of a file over several data shards; what becomes of this part is decided
+    /// when it begins.
+    pub(crate) spread: Option<Layout>,
 }
 
 /// An allocation request.

@@ -9,7 +9,9 @@ use crate::log::logged_bytes;
 use crate::object::{LoggedState, Object};
 use crate::order::Order;
 use crate::recorded::RecordedObject;
-use crate::request::{Allocating, Glimpsing, QueuedOp, ReadingList, Seeking, WritingList, release};
+use crate::request::{
+    Allocating, Glimpsing, QueuedOp, ReadingList, Seeking, Truncating, WritingList, release,
+};
 use crate::stripes::Stripes;
 use crate::sums::Sums;
 use crate::{DataConfig, DataRequest, LostWrite, Outcome, Recorded, SumRecording, Token};
@@ -528,7 +530,7 @@ impl Shards {
                 | QueuedOp::Glimpse(Glimpsing { token, .. })
                 | QueuedOp::Allocate(Allocating { token, .. })
                 | QueuedOp::Seek(Seeking { token, .. })
-                | QueuedOp::Truncate { token, .. } => token,
+                | QueuedOp::Truncate(Truncating { token, .. }) => token,
                 QueuedOp::Write { token, bulk, .. }
                 | QueuedOp::WriteList(WritingList { token, bulk, .. })
                 | QueuedOp::Append { token, bulk, .. } => {

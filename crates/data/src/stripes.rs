@@ -14,7 +14,7 @@
 use crate::fan_out::{Gathered, Step};
 use crate::object::{LoggedState, Object};
 use crate::ranges::{may_open, written_by};
-use crate::request::{QueuedOp, bulk_bytes};
+use crate::request::{QueuedOp, Truncating, bulk_bytes};
 use crate::{Outcome, Shards};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -28,7 +28,7 @@ use wire::{Allocation, InodeNo, Layout, Status, StripePart, Transno, Wire as _, 
 /// Most steps in progress of a file's operation that needs no order.
 const STEP_COUNT_MAX: usize = 64;
 /// Most stripes that one operation may add: an allocation of more finds no space anywhere.
-const ADDED_COUNT_MAX: usize = 1_024;
+const ADDED_COUNT_MAX: usize = Layout::ALLOCATED_COUNT_MAX as usize;
 
 /// The stripes of a file that may have objects, behind the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,7 +76,9 @@ impl Shards {
         let known = self.stripes.get(&inode).map(|stripes| &stripes.further);
         let mut added = BTreeSet::new();
         let parts = filled_by(front, object).into_iter().flat_map(|range| layout.parts(range));
-        for stripe_index in parts.map(|part| part.stripe_index).filter(|index| *index > 0) {
+        let part = self.part(inode);
+        let own = parts.map(|it| it.stripe_index).filter(|index| layout.part(*index) == part);
+        for stripe_index in own.filter(|index| *index > 0) {
             if known.is_none_or(|known| !known.contains(&stripe_index)) {
                 added.insert(stripe_index);
             }
@@ -285,22 +287,25 @@ impl Shards {
         }
     }
 
-    /// Sets the file's size. `settles`: of a file of several objects durably, as far as it removes
-    /// bytes.
+    /// Sets the file's size. What is allocated before `kept_bytes` stays. `settles`: of a file of
+    /// several objects durably, as far as it removes bytes.
     pub(crate) fn truncate_objects(
         &mut self,
         turn: &mut Turn<'_>,
         (inode, ticket): (InodeNo, Ticket),
-        size_bytes: u64,
+        (size_bytes, kept_bytes): (u64, u64),
         settles: bool,
     ) {
-        if !self.is_striped(inode) {
+        // The part ends here already, and may have space up to there.
+        let is_kept = kept_bytes > size_bytes;
+        if !self.is_striped(inode) && !is_kept {
             let object = self.object_name(inode, 0);
             return turn.act(ObjectAction::Truncate { ticket, object, size_bytes });
         }
-        let (last, last_bytes) = self.layout(inode).last(size_bytes);
+        let layout = self.layout(inode);
+        let ((last, last_bytes), (kept, _)) = (layout.last(size_bytes), layout.last(kept_bytes));
         let Some(object) = self.objects.get(&inode) else { return };
-        let behind = object.stripe_bytes.keys().rev().take_while(|index| **index > last);
+        let behind = object.stripe_bytes.keys().rev().take_while(|index| **index > kept);
         let mut steps: VecDeque<_> = behind.map(|index| (*index, Step::Remove)).collect();
         let known_bytes = object.stripe_bytes.get(&last).copied().unwrap_or(0);
         if !steps.is_empty() && last_bytes > 0 {
@@ -310,15 +315,15 @@ impl Shards {
             steps.push_front((last, Step::Sync));
             steps.push_front((last, Step::Truncate { size_bytes }));
         }
-        if steps.is_empty() || known_bytes > last_bytes {
+        if !is_kept && (steps.is_empty() || known_bytes > last_bytes) {
             steps.push_back((last, Step::Truncate { size_bytes: last_bytes }));
         }
         steps.extend(settles.then_some((last, Step::Sync)));
         self.fan_out(turn, (inode, ticket), (steps, 1), Gathered::Nothing);
     }
 
-    /// Allocates, deallocates or zeroes a range. Objects that do not exist have nothing to
-    /// deallocate.
+    /// Allocates, deallocates or zeroes the stripes of this part in a range. Objects that do not
+    /// exist have nothing to deallocate.
     pub(crate) fn allocate_objects(
         &mut self,
         turn: &mut Turn<'_>,
@@ -342,7 +347,8 @@ impl Shards {
             }
             all
         } else {
-            layout.parts(range).collect()
+            let part = self.part(inode);
+            layout.parts(range).filter(|it| layout.part(it.stripe_index) == part).collect()
         };
         if let (false, [part]) = (is_striped, &parts[..]) {
             let StripePart { object_offset, part_bytes: range_bytes, .. } = *part;
@@ -358,6 +364,11 @@ impl Shards {
             return turn.act(action);
         }
         let step = |part: StripePart| {
+            let is_empty = object.stripe_bytes.get(&part.stripe_index) == Some(&0);
+            if punches && is_empty && part.part_bytes == layout.stripe_unit_bytes {
+                // Some file systems punch nothing behind an object's end.
+                return (part.stripe_index, Step::Truncate { size_bytes: 0 });
+            }
             // Only the last object has to become longer.
             let keep_size = keep_size || part.stripe_index != last;
             (part.stripe_index, Step::Allocate { part, allocation, keep_size })
@@ -405,9 +416,9 @@ impl Object {
 /// The ranges that an operation fills: their objects must exist.
 fn filled_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>> {
     let mut filled = written_by(pending, object);
-    if let QueuedOp::Truncate { size_bytes, .. } = pending {
+    if let QueuedOp::Truncate(Truncating { size_bytes, .. }) = *pending {
         // The object of its last byte says where the file ends.
-        filled.push(size_bytes.saturating_sub(1)..*size_bytes);
+        filled.push(size_bytes.saturating_sub(1)..size_bytes);
     }
     if let QueuedOp::Allocate(allocating) = pending
         && allocating.allocation != Allocation::Punch
@@ -438,7 +449,7 @@ fn end_of(pending: &QueuedOp, object: &Object) -> u64 {
             | ContentsChange::Stripe { .. }
             | ContentsChange::Logged { .. } => 0,
         },
-        QueuedOp::Truncate { size_bytes, .. } => *size_bytes,
+        QueuedOp::Truncate(truncating) => truncating.size_bytes,
         QueuedOp::Allocate(allocating) => {
             allocating.object_offset.saturating_add(allocating.range_bytes)
         }

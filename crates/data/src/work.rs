@@ -5,7 +5,7 @@ use crate::fan_out::StepResult;
 use crate::in_flight::InFlight;
 use crate::object::{Effect, LoggedState, NOTHING};
 use crate::ranges::must_wait;
-use crate::request::{QueuedOp, bulk_bytes, one_sum, release, write_change};
+use crate::request::{QueuedOp, Truncating, bulk_bytes, one_sum, release, write_change};
 use crate::unstable::ByteAccess;
 use crate::{Answer, Damage, LostWrite, Outcome, Shards, Token};
 use core::ops::Range;
@@ -61,9 +61,7 @@ impl Shards {
                 }
                 self.begin_write(turn, inode, (token, client), (None, bulk));
             }
-            QueuedOp::Truncate { token, size_bytes, client, spread: _ } => {
-                self.begin_truncate(turn, inode, (token, client), size_bytes);
-            }
+            QueuedOp::Truncate(truncating) => self.begin_truncate(turn, inode, &truncating),
             QueuedOp::Allocate(allocating) => self.begin_allocate(turn, inode, &allocating),
             QueuedOp::Seek(seeking) => self.begin_seek(turn, inode, &seeking),
             QueuedOp::Replay { lost, place_no } => self.begin_replay(turn, lost, place_no),
@@ -150,13 +148,8 @@ impl Shards {
         turn.act(Action::Release { buf: bulk.buf });
     }
 
-    fn begin_truncate(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        (token, client): (Token, ClientUuid),
-        size_bytes: u64,
-    ) {
+    fn begin_truncate(&mut self, turn: &mut Turn<'_>, inode: InodeNo, truncating: &Truncating) {
+        let Truncating { token, client, size_bytes, kept_bytes, spread: _ } = *truncating;
         self.cut(turn, inode, &(size_bytes..u64::MAX));
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.exclusive = true;
@@ -166,7 +159,7 @@ impl Shards {
         let (answer, transno, place_no, change_no) = (Answer::Empty, Transno(0), 0, 0);
         let effect = Effect { token, change, answer, client, transno, place_no, change_no };
         let ticket = self.ticket(InFlight::Reshape { inode, effect, size_bytes });
-        self.truncate_objects(turn, (inode, ticket), size_bytes, false);
+        self.truncate_objects(turn, (inode, ticket), (size_bytes, kept_bytes), false);
     }
 
     /// Begins a sync of a written object, unless one is in flight.
@@ -368,7 +361,7 @@ impl Shards {
                 return self.on_trimmed(turn, inode, stat, Ok(()));
             }
             let ticket = self.ticket(InFlight::Trim { inode, stat });
-            return self.truncate_objects(turn, (inode, ticket), size_bytes, true);
+            return self.truncate_objects(turn, (inode, ticket), (size_bytes, size_bytes), true);
         }
         if let Some(size_bytes) = self.shortened(turn, inode, (known, looked)) {
             // It keeps its required size; the missing bytes cannot be read.
@@ -379,7 +372,8 @@ impl Shards {
             // The object that the file now ends with may not be durable, and those that were behind
             // it may be removed durably.
             let ticket = self.ticket(InFlight::Trim { inode, stat: found });
-            return self.truncate_objects(turn, (inode, ticket), found.size_bytes, true);
+            let size_bytes = found.size_bytes;
+            return self.truncate_objects(turn, (inode, ticket), (size_bytes, size_bytes), true);
         }
         let Some(object) = self.objects.get_mut(&inode) else { return };
         (object.stat_running, object.doubtful) = (false, false);

@@ -51,6 +51,9 @@ impl Layout {
     /// The largest.
     pub const SPREAD_UNIT_BYTES_MAX: u64 = 1 << 30;
 
+    /// The most stripes that one allocation may add at a data shard.
+    pub const ALLOCATED_COUNT_MAX: u16 = 1_024;
+
     /// The extended attribute of a file or directory that has a layout as text.
     pub const XATTR: &'static [u8] = b"lanefs.layout";
 
@@ -186,6 +189,22 @@ impl Layout {
         }
     }
 
+    /// The first byte of a part at or behind an offset; `None` if no file can have one.
+    #[must_use]
+    pub fn next_of_part(&self, part_index: u32, file_offset: u64) -> Option<u64> {
+        if file_offset >= self.file_bytes_max() {
+            return None;
+        }
+        let stripe_index = self.stripe(file_offset);
+        let count = u32::from(self.stripe_count.max(1));
+        let ahead = (part_index % count + count - stripe_index % count) % count;
+        if ahead == 0 {
+            return Some(file_offset);
+        }
+        let start = self.start(stripe_index.checked_add(ahead)?);
+        Some(start).filter(|start| *start < self.file_bytes_max())
+    }
+
     /// The stripes of a range of a file, in rising order, as far as a file can reach.
     pub fn parts(self, range: core::ops::Range<u64>) -> impl Iterator<Item = StripePart> {
         let mut at = range.start;
@@ -277,6 +296,20 @@ mod tests {
         assert_eq!(ends(11), [10, 11, 0]);
         assert_eq!(ends(45), [40, 45, 30]);
         assert_eq!(SMALL.part_end(0, 77), 77);
+    }
+
+    #[test]
+    fn a_part_goes_on_with_its_next_stripe() {
+        let three = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 3 };
+        let next = |file_offset| [0, 1, 2].map(|part| three.next_of_part(part, file_offset));
+        let unit = three.stripe_unit_bytes;
+        assert_eq!(next(0), [Some(0), Some(unit), Some(2 * unit)]);
+        assert_eq!(next(unit + 5), [Some(3 * unit), Some(unit + 5), Some(2 * unit)]);
+        let last = three.file_bytes_max() - 1;
+        assert_eq!(three.stripe(last) % 3, 0);
+        assert_eq!(next(last), [Some(last), None, None]);
+        assert_eq!(next(last + 1), [None; 3]);
+        assert_eq!(SMALL.next_of_part(0, 77), Some(77));
     }
 
     #[test]

@@ -437,7 +437,10 @@ impl Map {
             Route::Lane | Route::Shard => None,
             Route::Meta => Some(inode.shard()),
             Route::Data => {
-                let is_of_bytes = matches!(op, Op::Read | Op::ReadList | Op::Write | Op::WriteList);
+                let is_of_bytes = matches!(
+                    op,
+                    Op::Read | Op::ReadList | Op::Write | Op::WriteList | Op::Allocate | Op::Seek
+                );
                 Some(match layout.filter(|layout| is_of_bytes && layout.is_spread()) {
                     Some(layout) => self.stripe_shard(inode, layout, layout.stripe(file_offset)),
                     None => self.data_shard(inode, 0),

@@ -80,8 +80,10 @@ pub(crate) fn begin(
         }
         Call::ReadList(args) => Ok(to.read_list(&args)),
         Call::WriteList(write) => to.write_list(&write),
-        Call::Allocate(args) => Ok(to.contents(Op::Allocate, (args.inode, 0), &args)),
-        Call::Seek(args) => Ok(to.contents(Op::Seek, (args.inode, 0), &args)),
+        Call::Allocate(args) => {
+            Ok(to.contents(Op::Allocate, (args.inode, args.file_offset), &args))
+        }
+        Call::Seek(args) => Ok(to.contents(Op::Seek, (args.inode, args.file_offset), &args)),
         Call::Stats(lane) => Ok(NewRequest::new(Plan::Direct, Op::Stats, Target::Lane(lane))),
         Call::Counters(lane) => Ok(NewRequest::new(Plan::Direct, Op::Counters, Target::Lane(lane))),
         Call::Traces(lane) => Ok(NewRequest::new(Plan::Direct, Op::Traces, Target::Lane(lane))),

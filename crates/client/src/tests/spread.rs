@@ -48,7 +48,7 @@ pub(super) fn offset(request: &ReceivedRequest) -> u64 {
     }
 }
 
-fn shard(stripe_index: u32) -> ShardId {
+pub(super) fn shard(stripe_index: u32) -> ShardId {
     two_data_servers(1, (1, 1)).stripe_shard(FILE, LAYOUT, stripe_index)
 }
 
@@ -61,7 +61,7 @@ fn part(of: Bulk, start: u32, bulk_bytes: u32) -> Option<Bulk> {
     Some(Bulk { start, bulk_bytes, crc32c: None, ..of })
 }
 
-fn glimpsed(size_bytes: u64) -> Vec<u8> {
+pub(super) fn glimpsed(size_bytes: u64) -> Vec<u8> {
     let contents = Contents { size_bytes, allocated_bytes: 0, write_time: None };
     Glimpsed { contents }.to_bytes()
 }
@@ -380,20 +380,10 @@ fn a_size_that_was_requested_without_the_layout_is_requested_again() {
 #[test]
 fn what_concerns_all_of_a_file_goes_to_its_first_shard() {
     let (inode, file_offset) = (FILE, UNIT + 5);
-    let allocation = wire::Allocation::Punch;
-    let (range_bytes, keep_size) = (9, true);
-    let clears = ClearPrivileges::Nothing;
-    let allocate =
-        wire::Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
     let resize =
         crate::Resize { caller: CALLER, inode, size_bytes: file_offset, open_for_write: true };
     let Call::Write(write) = write(file_offset, 2 << 16) else { panic!("a write") };
-    for call in [
-        Call::Allocate(allocate),
-        Call::Seek(wire::Seek { inode, file_offset, hole: true }),
-        Call::Resize(resize),
-        Call::Write(Write { append: true, ..write }),
-    ] {
+    for call in [Call::Resize(resize), Call::Write(Write { append: true, ..write })] {
         let mut harness = harness();
         harness.call(1, call);
         let request = harness.take();

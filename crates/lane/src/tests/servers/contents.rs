@@ -182,11 +182,17 @@ impl Run {
         layout.parts(range).map(of).collect()
     }
 
-    /// A request that is not possible for a file over several data shards is refused.
-    fn is_refused(file: &File, got: &ReceivedReply) -> bool {
-        let refused = file.layout.is_spread();
-        assert_eq!(got.head.status == Status::NotSupported, refused);
-        refused
+    /// What each part has of a range: from its first byte there to its last one.
+    fn part_ranges(file: &File, range: core::ops::Range<u64>) -> Vec<(u32, u64, u64)> {
+        let layout = file.layout;
+        if !layout.is_spread() {
+            return Vec::from([(0, range.start, range.end)]);
+        }
+        let of_part = |part| {
+            let from = layout.next_of_part(part, range.start).filter(|from| *from < range.end)?;
+            Some((part, from, layout.part_end(part, range.end)))
+        };
+        (0..u32::from(layout.stripe_count)).filter_map(of_part).collect()
     }
 
     fn bytes(&mut self, count: usize) -> Vec<u8> {
@@ -336,15 +342,20 @@ impl Run {
         let kinds = [Allocation::Reserve, Allocation::Punch, Allocation::Zero];
         let allocation = kinds[self.rng.usize(..3)];
         let keep_size = allocation == Allocation::Punch || self.rng.bool();
-        let (inode, range_bytes) = (file.inode, count);
-        let clears = PRIVILEGES;
-        let body = Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
-        let got = self.ask_data(client, (Op::Allocate, file), &body, None);
-        if Self::is_refused(file, &got) {
-            return false;
+        let (inode, clears) = (file.inode, PRIVILEGES);
+        let end = file_offset + count;
+        // The part that makes the file longer is the last one.
+        let mut parts = Self::part_ranges(file, file_offset..end);
+        parts.sort_by_key(|(_, _, until)| *until);
+        for (part, from, until) in parts {
+            let range_bytes = until - from;
+            let keep_size = keep_size || until < end;
+            let file_offset = from;
+            let body = Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears };
+            let got = self.ask_part(client, (Op::Allocate, file, part), &body, None);
+            assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
         }
-        assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
-        let end = (file_offset + count) as usize;
+        let end = end as usize;
         if !keep_size && file.bytes.len() < end {
             file.bytes.resize(end, 0);
         }
@@ -356,22 +367,47 @@ impl Run {
         true
     }
 
+    /// Seeks as a client does, in each part of a file.
+    fn seek_in_parts(
+        &mut self,
+        client: usize,
+        file: &File,
+        (file_offset, hole): (u64, bool),
+    ) -> Option<u64> {
+        let mut found: Option<u64> = None;
+        let all = Self::part_ranges(file, file_offset..file_offset + (1 << 40));
+        for (part, file_offset, _) in all {
+            let seek = Seek { inode: file.inode, file_offset, hole };
+            let got = self.ask_part(client, (Op::Seek, file, part), &seek, None);
+            if got.head.status == Status::Ok {
+                let at = Sought::decode_all(&got.body).unwrap().file_offset;
+                let is_own =
+                    !file.layout.is_spread() || file.layout.part(file.layout.stripe(at)) == part;
+                assert!(is_own, "seed {}: a place of its own stripes", self.seed);
+                found = Some(found.map_or(at, |found| found.min(at)));
+            } else {
+                assert_eq!(got.head.status, Status::NoDevice, "seed {}", self.seed);
+            }
+        }
+        if hole && file.layout.is_spread() {
+            let glimpse = Glimpse { inode: file.inode };
+            let got = self.ask_data(client, (Op::Glimpse, file), &glimpse, None);
+            let size_bytes = Glimpsed::decode_all(&got.body).unwrap().contents.size_bytes;
+            found = found.filter(|_| file_offset < size_bytes).map(|at| at.min(size_bytes));
+        }
+        found
+    }
+
     /// Data is not passed over, and where a hole is found nothing was written.
     fn seek(&mut self, client: usize, file: &File, file_offset: u64) -> bool {
         let hole = self.rng.bool();
-        let seek = Seek { inode: file.inode, file_offset, hole };
-        let got = self.ask_data(client, (Op::Seek, file), &seek, None);
-        if Self::is_refused(file, &got) {
-            return false;
-        }
+        let found = self.seek_in_parts(client, file, (file_offset, hole));
         let rest = file.bytes.get(file_offset as usize..).unwrap_or_default();
         let data = rest.iter().position(|byte| *byte != 0).map(|at| file_offset + at as u64);
-        if got.head.status != Status::Ok {
-            assert_eq!(got.head.status, Status::NoDevice, "seed {}", self.seed);
+        let Some(found) = found else {
             assert!(rest.is_empty() || !hole && data.is_none(), "seed {}", self.seed);
             return false;
-        }
-        let found = Sought::decode_all(&got.body).unwrap().file_offset;
+        };
         assert!(found >= file_offset && found <= file.bytes.len() as u64, "seed {}", self.seed);
         if hole {
             let byte = file.bytes.get(found as usize).copied().unwrap_or(0);
