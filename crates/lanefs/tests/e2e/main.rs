@@ -106,5 +106,6 @@ mod version;
 mod warm;
 mod why;
 mod wide_files;
+mod wide_holes;
 mod write_behind;
 mod xattrs;

@@ -12,11 +12,11 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const UNIT: u64 = 1 << 16;
+pub(crate) const UNIT: u64 = 1 << 16;
 const LAYOUT: &str = "lanefs.layout";
 
 /// Three servers, a mount, and a directory on it whose files are on all of them.
-fn wide(cluster: &Cluster) -> ([Server; 3], Mount, PathBuf) {
+pub(crate) fn wide(cluster: &Cluster) -> ([Server; 3], Mount, PathBuf) {
     cluster.init();
     let one = cluster.serve("one", &own_address(), &[]);
     let (two, three) = (cluster.join("two"), cluster.join("three"));
@@ -48,18 +48,18 @@ fn layout_of(path: &Path) -> String {
 }
 
 /// Bytes that differ from place to place.
-fn bytes(seed: u64, count: usize) -> Vec<u8> {
+pub(crate) fn bytes(seed: u64, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     fastrand::Rng::with_seed(seed).fill(&mut bytes);
     bytes
 }
 
 /// The same file on another mount.
-fn there(path: &Path, mount: &Mount, other: &Mount) -> PathBuf {
+pub(crate) fn there(path: &Path, mount: &Mount, other: &Mount) -> PathBuf {
     other.dir.join(path.strip_prefix(&mount.dir).unwrap())
 }
 
-fn open(path: &Path) -> File {
+pub(crate) fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
 }
 
