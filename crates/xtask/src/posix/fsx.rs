@@ -91,41 +91,6 @@ punch_hole = 3
 copy_file_range = 3
 ";
 
-/// What files over several servers can.
-const SPREAD: &str = "
-flen = 1048576
-[opsize]
-max = 131072
-[weights]
-close_open = 1
-invalidate = 1
-mapread = 10
-mapwrite = 10
-read = 10
-write = 10
-truncate = 2
-fsync = 0.2
-fdatasync = 0.2
-copy_file_range = 3
-sendfile = 3
-posix_fadvise = 1
-";
-
-/// The same, reopened often.
-const SPREAD_REOPENED: &str = "
-flen = 600000
-[opsize]
-max = 150000
-[weights]
-close_open = 20
-mapread = 5
-mapwrite = 5
-read = 10
-write = 10
-truncate = 3
-copy_file_range = 3
-";
-
 const PLANS: [Plan; 6] = [
     plan("all-1", Through::First, ALL, 1, 3000),
     plan("all-2", Through::Second, ALL, 2, 3000),
@@ -139,10 +104,10 @@ const PLANS: [Plan; 6] = [
 const PLANS_OVER_SERVERS: [Plan; 6] = [
     plan("all-1", Through::First, ALL, 1, 3000),
     plan("both-5", Through::Both, REOPENED, 5, 3000),
-    plan("spread-7", Through::First, SPREAD, 7, 2000).spread(),
-    plan("spread-8", Through::Second, SPREAD, 8, 2000).spread(),
-    plan("spread-9", Through::Both, SPREAD_REOPENED, 9, 2000).spread(),
-    plan("spread-10", Through::Both, SPREAD_REOPENED, 10, 2000).spread(),
+    plan("spread-7", Through::First, ALL, 7, 2000).spread(),
+    plan("spread-8", Through::Second, ALL, 8, 2000).spread(),
+    plan("spread-9", Through::Both, REOPENED, 9, 2000).spread(),
+    plan("spread-10", Through::Both, REOPENED, 10, 2000).spread(),
 ];
 
 const fn plan(
