@@ -8,7 +8,8 @@ use crate::client::Client;
 use crate::link::{Link, LinkState};
 use crate::refused::Refused;
 use crate::report::Report;
-use crate::servers::{INITIAL, Server};
+use crate::server::Server;
+use crate::servers::INITIAL;
 use alloc::vec::Vec;
 use interface::{CloseReason, ConnId, Errno, Mono, NetAction, Ticket, Turn};
 use wire::{
@@ -276,11 +277,8 @@ impl Client {
     /// After a server's restart, connects to all of its lanes that may have a session of this
     /// client.
     pub(crate) fn wake_links(&mut self, server_index: usize, now: Mono) {
-        for link_index in 0..self.servers.links().len() {
-            let known = self.servers.is_known_at(link_index);
+        for link_index in self.servers.known_lanes(Some(server_index)) {
             if let Some(link) = self.servers.link_mut(link_index)
-                && known
-                && link.server_index() == server_index
                 && link.state_is_idle()
             {
                 link.state = LinkState::Pausing { until: now };

@@ -58,6 +58,7 @@ mod report;
 mod requests;
 mod secrets;
 mod send;
+mod server;
 mod servers;
 mod session;
 mod spread;

@@ -7,7 +7,7 @@ use crate::plan::{Body, NewRequest, Next, Plan, PlanReply};
 use crate::remote_inode::remote_inode;
 use crate::replay::Entry;
 use crate::requests::{Exchange, Place};
-use crate::servers::Server;
+use crate::server::Server;
 use crate::session::RECOVERY;
 use alloc::vec::Vec;
 use interface::{Action, Arena, Bulk, ConnId, Span, Turn};

@@ -11,13 +11,14 @@ use crate::link::{Link, LinkState};
 use crate::plan::{FollowUp, NewRequest, Plan, Target};
 use crate::replay::cost_bytes;
 use crate::requests::{Exchange, Place};
-use crate::servers::{INITIAL, Server};
+use crate::server::Server;
+use crate::servers::INITIAL;
 use crate::spread::is_split_op;
 use crate::wait_cause::WaitCause;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use wire::{
-    Header, InodeNo, LaneId, Map, Op, Request, Retry, Rule, ShardCounts, Status, Transno, Writer,
+    Header, InodeNo, Map, Op, Request, Retry, Rule, ShardCounts, Status, Transno, Writer,
     request_flag,
 };
 
@@ -140,11 +141,7 @@ impl Client {
 
     /// Asks each server: one with a newer map answers with it, before the request itself.
     fn ask_for_map(&mut self) {
-        let links = self.servers.links().iter().enumerate();
-        let first_lanes = links.filter(|(link_index, link)| {
-            link.lane() == LaneId(0) && self.servers.has_lane(*link_index)
-        });
-        let asked: Vec<usize> = first_lanes.map(|(link_index, _)| link_index).collect();
+        let asked = self.servers.first_lanes();
         self.map_ask_count = asked.len();
         for link_index in asked {
             let request = NewRequest::new(Plan::MapAsk, Op::Ping, Target::Link(link_index));
@@ -424,14 +421,13 @@ impl Client {
             return;
         }
         let places_same = self.servers.map().is_some_and(|known| known.places_all_as(map));
-        let identity = &mut self.identity;
-        let changed = self.servers.set_map(map.clone(), || identity.random());
+        let changed = self.servers.set_map(map.clone(), self.identity.random());
         // A Welcome says more of its own server than the terms do.
         let server_of = |link_index| self.servers.link(link_index).map(Link::server_index);
         let welcoming = kept_link.and_then(server_of);
         let drains = self.config.rules.hold(Rule::DrainPeerLanes);
-        let started = changed.restarted.iter().filter_map(|link_index| server_of(*link_index));
-        let started: Vec<usize> = started.filter(|server| Some(*server) != welcoming).collect();
+        let mut started = changed.restarted_servers;
+        started.retain(|server| Some(*server) != welcoming);
         let restarted = changed.restarted.into_iter();
         let restarted = restarted.filter(|link_index| {
             let is_up = self.servers.link(*link_index).is_some_and(Link::is_up);

@@ -1,99 +1,28 @@
 //! The servers of the file system: what each has said of itself, the connections to its lanes, and
 //! the sessions at its shards.
 //!
-//! A link is the connection to one lane of one server; its position never changes, so a lane that a
-//! later map lacks leaves an idle link behind. Sessions are ordered: metadata shards, data shards,
-//! then one for each link, for requests to the lane itself. A server's restart concerns its own
+//! A link is the connection to one lane of one server. It is made when something is first sent to that
+//! lane, so a client pays for the lanes that it uses, however many there are. Its position never
+//! changes, so a lane that a later map lacks leaves an idle link behind. There is a session for each
+//! shard, and one for each link, for requests to the lane itself. A server's restart concerns its own
 //! links and the sessions at its shards, and nothing else.
 
 use crate::link::{Link, LinkState};
 use crate::plan::Target;
+use crate::server::Server;
 use crate::session::Session;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
-use interface::{ConnId, Mono, Ticket};
+use core::hash::BuildHasher as _;
+use interface::{ConnId, Mono, Seed, Ticket};
 use wire::{
-    InodeNo, LaneId, Layout, Map, MapEpoch, Op, ServerAddress, ServerId, SessionId, ShardCounts,
-    ShardId, Welcome, welcome_flag,
+    InodeNo, LaneId, Layout, Map, MapEpoch, Op, ServerAddress, ServerId, ShardCounts, ShardId,
+    Welcome,
 };
 
 /// The server that the client was started with.
 pub(crate) const INITIAL: usize = 0;
-
-/// One server, as its last Welcome described it.
-#[derive(Debug)]
-pub(crate) struct Server {
-    /// Known from the first map on.
-    id: Option<ServerId>,
-    address: ServerAddress,
-    /// 0: it has sent no Welcome yet.
-    boot_id: u64,
-    session: SessionId,
-    slot_count: u16,
-    root_trusted: bool,
-    read_only: bool,
-    ids_replaced: bool,
-    /// Handles and locks being registered after a restart; while there are any, no other request is
-    /// sent to this server.
-    registering_count: usize,
-}
-
-impl Server {
-    const fn new(id: Option<ServerId>, address: ServerAddress) -> Self {
-        Self {
-            id,
-            address,
-            boot_id: 0,
-            session: SessionId(0),
-            slot_count: 1,
-            root_trusted: false,
-            read_only: false,
-            ids_replaced: false,
-            registering_count: 0,
-        }
-    }
-
-    pub(crate) const fn boot_id(&self) -> u64 {
-        self.boot_id
-    }
-
-    pub(crate) const fn session(&self) -> SessionId {
-        self.session
-    }
-
-    pub(crate) const fn slot_count(&self) -> u16 {
-        self.slot_count
-    }
-
-    pub(crate) const fn is_root_trusted(&self) -> bool {
-        self.root_trusted
-    }
-
-    pub(crate) const fn are_ids_replaced(&self) -> bool {
-        self.ids_replaced
-    }
-
-    pub(crate) const fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
-    /// Whether handles or locks are being registered.
-    pub(crate) const fn is_registering(&self) -> bool {
-        self.registering_count > 0
-    }
-
-    /// Applies a Welcome's fields about the server; true if it has restarted since the last one.
-    fn welcomed(&mut self, welcome: &Welcome) -> bool {
-        let restarted = self.boot_id != 0 && self.boot_id != welcome.boot_id;
-        self.boot_id = welcome.boot_id;
-        self.session = welcome.session;
-        self.slot_count = welcome.slot_count;
-        self.root_trusted = welcome.flags & welcome_flag::ROOT_TRUSTED != 0;
-        self.read_only = welcome.flags & welcome_flag::READ_ONLY != 0;
-        self.ids_replaced = welcome.flags & welcome_flag::IDS_REPLACED != 0;
-        restarted
-    }
-}
 
 /// What another map means for the links of before.
 #[derive(Debug, Default)]
@@ -102,6 +31,15 @@ pub(crate) struct Changed {
     pub(crate) left: Vec<usize>,
     /// Links to shards that have another term.
     pub(crate) restarted: Vec<usize>,
+    /// The servers that had these shards.
+    pub(crate) restarted_servers: BTreeSet<usize>,
+}
+
+/// The lane that has a shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct At {
+    server_index: usize,
+    lane: LaneId,
 }
 
 /// Where a request goes.
@@ -116,6 +54,8 @@ pub(crate) struct Destination {
 pub(crate) struct Servers {
     map: Option<Map>,
     list: Vec<Server>,
+    /// The positions of those whose ids are known.
+    by_id: BTreeMap<ServerId, usize>,
     links: Vec<Link>,
     sessions: Vec<Session>,
     /// By index of a metadata shard, of a data shard, and of a link: which session. A session keeps
@@ -123,6 +63,8 @@ pub(crate) struct Servers {
     meta_sessions: Vec<usize>,
     data_sessions: Vec<usize>,
     link_sessions: Vec<usize>,
+    /// Makes the first xids of new sessions.
+    xid_seed: Seed,
     conn_epoch_last: u32,
     ticket_last: u64,
     /// Since when a wanted connection is missing.
@@ -132,14 +74,18 @@ pub(crate) struct Servers {
 impl Servers {
     /// The server that the client was started with, and a link to its first lane.
     pub(crate) fn new() -> Self {
+        let mut initial = Server::new(None, ServerAddress::Initial);
+        initial.set_link(LaneId(0), 0);
         Self {
             map: None,
-            list: vec![Server::new(None, ServerAddress::Initial)],
+            list: vec![initial],
+            by_id: BTreeMap::new(),
             links: vec![Link::new(INITIAL, LaneId(0))],
             sessions: Vec::new(),
             meta_sessions: Vec::new(),
             data_sessions: Vec::new(),
             link_sessions: Vec::new(),
+            xid_seed: Seed(0),
             conn_epoch_last: 0,
             ticket_last: 0,
             waiting_since: None,
@@ -262,35 +208,39 @@ impl Servers {
     pub(crate) fn identify(&mut self, link_index: usize, id: ServerId) -> bool {
         let server_index = self.links.get(link_index).map_or(INITIAL, Link::server_index);
         let Some(server) = self.list.get_mut(server_index) else { return false };
-        *server.id.get_or_insert(id) == id
+        if server.id.is_none() {
+            server.id = Some(id);
+            self.by_id.insert(id, server_index);
+        }
+        server.id == Some(id)
     }
 
     /// Replaces the map. Returns the links whose lanes have lost a shard, or a term of one, or are
-    /// no more: what was sent to them goes elsewhere now. `random` makes the first xids of new
-    /// sessions.
-    pub(crate) fn set_map(&mut self, map: Map, random: impl FnMut() -> u64) -> Changed {
+    /// no more: what was sent to them goes elsewhere now. `random` is any number, which nobody can
+    /// guess.
+    pub(crate) fn set_map(&mut self, map: Map, random: u64) -> Changed {
+        self.xid_seed.0 ^= random;
         let shards = self.shards().map(|(shard, _)| shard);
-        let before: Vec<_> = shards.map(|shard| (shard, self.link_of_shard(shard))).collect();
+        let before: Vec<_> =
+            shards.filter_map(|shard| Some((shard, self.lane_of_shard(shard)?))).collect();
         let old = self.map.replace(map.clone());
         for row in map.servers() {
-            let server_index = self.server_to(row.id, row.address);
-            for lane in (0..row.lane_count).map(LaneId) {
-                self.link_to(server_index, lane);
-            }
+            self.server_to(row.id, row.address);
         }
-        self.add_sessions(random);
+        self.add_sessions();
         self.links.iter_mut().for_each(|link| link.data_shards_used = false);
         let mut changed = Changed::default();
         for (shard, before) in before {
-            let (Some(before), Some(after)) = (before, self.link_of_shard(shard)) else { continue };
+            let Some(after) = self.lane_of_shard(shard) else { continue };
+            let link = self.link_at(before);
             if before != after {
-                changed.left.push(before);
+                changed.left.extend(link);
             }
             if old.as_ref().is_some_and(|old| old.place(shard).term != map.place(shard).term) {
-                changed.restarted.push(before);
+                changed.restarted.extend(link);
+                changed.restarted_servers.insert(before.server_index);
             }
-            let server_of = |link_index| self.links.get(link_index).map(Link::server_index);
-            if server_of(before) != server_of(after)
+            if before.server_index != after.server_index
                 && let Some(index) = self.session_index(shard)
                 && let Some(session) = self.sessions.get_mut(index)
             {
@@ -306,33 +256,32 @@ impl Servers {
         changed
     }
 
-    /// The server with this id, which is added if it is new.
-    fn server_to(&mut self, id: ServerId, address: ServerAddress) -> usize {
-        let known = self.list.iter().position(|server| server.id == Some(id));
-        let Some(server_index) = known else {
-            self.list.push(Server::new(Some(id), address));
-            return self.list.len() - 1;
-        };
-        // The address that the client was started with is known to be right.
-        if let Some(server) = self.list.get_mut(server_index)
-            && server_index != INITIAL
-        {
-            server.address = address;
+    /// Adds the server with this id if it is new, and notes its address.
+    fn server_to(&mut self, id: ServerId, address: ServerAddress) {
+        match self.by_id.get(&id) {
+            None => {
+                self.by_id.insert(id, self.list.len());
+                self.list.push(Server::new(Some(id), address));
+            }
+            // The address that the client was started with is known to be right.
+            Some(&INITIAL) => {}
+            Some(&server_index) => self.list[server_index].address = address,
         }
-        server_index
     }
 
     /// Makes the sessions that the map and the links need.
-    fn add_sessions(&mut self, mut random: impl FnMut() -> u64) {
+    fn add_sessions(&mut self) {
         let counts = self.map.as_ref().map(Map::shard_counts);
         let (metas, datas) = counts.map_or((0, 0), |counts| (counts.meta, counts.data));
         let wanted = [usize::from(metas), usize::from(datas), self.links.len()];
         let known = [&mut self.meta_sessions, &mut self.data_sessions, &mut self.link_sessions];
         for (indices, count) in known.into_iter().zip(wanted) {
             while indices.len() < count {
-                indices.push(self.sessions.len());
+                let session_index = self.sessions.len();
+                indices.push(session_index);
                 // Random, and far from the largest number.
-                self.sessions.push(Session::new((random() >> 2) | (1 << 61)));
+                let random = self.xid_seed.hash_one(session_index);
+                self.sessions.push(Session::new((random >> 2) | (1 << 61)));
             }
         }
     }
@@ -346,64 +295,88 @@ impl Servers {
     }
 
     /// The link to a lane of the same server as that of another link.
-    pub(crate) fn link_beside(&self, link_index: usize, lane: LaneId) -> Option<usize> {
+    pub(crate) fn link_beside(&mut self, link_index: usize, lane: LaneId) -> Option<usize> {
         let server_index = self.links.get(link_index)?.server_index();
-        let found = self.find_link(server_index, lane)?;
-        self.has_lane(found).then_some(found)
+        let id = self.list.get(server_index)?.id?;
+        let lane_count = self.map.as_ref()?.lane_count(id)?;
+        (lane.0 < lane_count).then(|| self.link_to(At { server_index, lane }))
     }
 
     /// The link to a lane, which is added if it is new.
-    fn link_to(&mut self, server_index: usize, lane: LaneId) -> usize {
-        self.find_link(server_index, lane).unwrap_or_else(|| {
-            self.links.push(Link::new(server_index, lane));
-            self.links.len() - 1
-        })
+    fn link_to(&mut self, at: At) -> usize {
+        if let Some(known) = self.link_at(at) {
+            return known;
+        }
+        let link_index = self.links.len();
+        self.links.push(Link::new(at.server_index, at.lane));
+        self.list[at.server_index].set_link(at.lane, link_index);
+        self.add_sessions();
+        link_index
+    }
+
+    fn link_at(&self, at: At) -> Option<usize> {
+        self.list.get(at.server_index)?.link(at.lane)
+    }
+
+    /// The lane that has a shard.
+    fn lane_of_shard(&self, shard: ShardId) -> Option<At> {
+        let place = self.map.as_ref()?.place(shard);
+        Some(At { server_index: self.index_of(place.server)?, lane: place.lane })
     }
 
     fn index_of(&self, id: ServerId) -> Option<usize> {
-        let is_it = |server: &Server| server.id == Some(id);
-        if self.list.first().is_some_and(is_it) {
+        // Mostly the only server.
+        if self.list[INITIAL].id == Some(id) {
             return Some(INITIAL);
         }
-        self.list.iter().position(is_it)
+        self.by_id.get(&id).copied()
     }
 
-    fn find_link(&self, server_index: usize, lane: LaneId) -> Option<usize> {
-        // Mostly the only server's links, in order.
-        let is_it = |link: &Link| link.server_index() == server_index && link.lane() == lane;
-        let at = usize::from(lane.0);
-        if self.links.get(at).is_some_and(is_it) {
-            return Some(at);
-        }
-        self.links.iter().position(is_it)
-    }
-
-    /// The link to a shard's lane.
+    /// The link to a shard's lane, if anything was ever sent there.
     pub(crate) fn link_of_shard(&self, shard: ShardId) -> Option<usize> {
-        let place = self.map.as_ref()?.place(shard);
-        self.find_link(self.index_of(place.server)?, place.lane)
+        self.link_at(self.lane_of_shard(shard)?)
+    }
+
+    /// The links to the first lanes of all servers.
+    pub(crate) fn first_lanes(&mut self) -> Vec<usize> {
+        let rows = self.map.iter().flat_map(|map| map.servers());
+        let indices: Vec<_> = rows.filter_map(|row| self.index_of(row.id)).collect();
+        let first = |server_index| At { server_index, lane: LaneId(0) };
+        indices.into_iter().map(|server_index| self.link_to(first(server_index))).collect()
+    }
+
+    /// The links to all lanes that may have a session of this client lane; of this server, if one is
+    /// named.
+    pub(crate) fn known_lanes(&mut self, server_index: Option<usize>) -> Vec<usize> {
+        let used = self
+            .shards()
+            .filter(|(_, index)| self.sessions.get(*index).is_some_and(|session| session.used));
+        let lanes = used.filter_map(|(shard, _)| self.lane_of_shard(shard));
+        let lanes: BTreeSet<At> =
+            lanes.filter(|at| server_index.is_none_or(|of| of == at.server_index)).collect();
+        lanes.into_iter().map(|at| self.link_to(at)).collect()
     }
 
     /// Whether the server of a link has a shard.
     pub(crate) fn is_at_server(&self, shard: ShardId, link_index: usize) -> bool {
-        let server_of = |link_index: usize| self.links.get(link_index).map(Link::server_index);
-        self.link_of_shard(shard).and_then(server_of) == server_of(link_index)
+        let server = self.links.get(link_index).map(Link::server_index);
+        self.lane_of_shard(shard).map(|at| at.server_index) == server
     }
 
-    /// The link to an inode's metadata shard.
+    /// The link to an inode's metadata shard, if anything was ever sent to its lane.
     pub(crate) fn link_of_inode(&self, inode: InodeNo) -> Option<usize> {
         self.link_of_shard(inode.shard())
     }
 
     /// The server of an inode's metadata shard.
     pub(crate) fn server_of_inode(&self, inode: InodeNo) -> usize {
-        let link = self.link_of_inode(inode).and_then(|link_index| self.links.get(link_index));
-        link.map_or(INITIAL, Link::server_index)
+        self.lane_of_shard(inode.shard()).map_or(INITIAL, |at| at.server_index)
     }
 
-    /// Where a request goes; `None` for a shard that there is not. The map must be known.
+    /// Where a request goes; `None` for a shard that there is not. The map must be known. Its link is
+    /// added if it is new.
     pub(crate) fn destination(
-        &self,
+        &mut self,
         op: Op,
         target: Target,
         layout: Option<Layout>,
@@ -416,8 +389,8 @@ impl Servers {
             Target::DataShard(inode) => owner(map, Op::Glimpse, inode, (layout, 0))?,
             Target::Shard(shard) => Some(shard).filter(|shard| map.has(*shard))?,
             Target::Lane(lane) => {
-                let lane_count = map.lane_count(self.initial().id?)?;
-                let link_index = self.find_link(INITIAL, LaneId(lane.0 % lane_count))?;
+                let lane = LaneId(lane.0 % map.lane_count(self.initial().id?)?);
+                let link_index = self.link_to(At { server_index: INITIAL, lane });
                 return Some(self.to_lane(link_index));
             }
             // A lane that is no more has no leases to keep.
@@ -426,7 +399,8 @@ impl Servers {
             }
         };
         let session_index = self.session_index(shard)?;
-        Some(Destination { shard, session_index, link_index: self.link_of_shard(shard)? })
+        let at = self.lane_of_shard(shard)?;
+        Some(Destination { shard, session_index, link_index: self.link_to(at) })
     }
 
     fn to_lane(&self, link_index: usize) -> Destination {
@@ -456,39 +430,32 @@ impl Servers {
 
     /// The shards of a link's lane with the indices of their sessions.
     pub(crate) fn sessions_of(&self, link_index: usize) -> Vec<(ShardId, usize)> {
-        let all = self.shards();
-        all.filter(|(shard, _)| self.link_of_shard(*shard) == Some(link_index)).collect()
+        let Some(link) = self.links.get(link_index) else { return Vec::new() };
+        let id = self.list.get(link.server_index()).and_then(|server| server.id);
+        let Some((id, map)) = id.zip(self.map.as_ref()) else { return Vec::new() };
+        let shards = map.lane_shards(id, link.lane());
+        shards.filter_map(|shard| Some((shard, self.session_index(shard)?))).collect()
     }
 
     /// The lanes with metadata shards, each by its first shard; the first lanes of all servers come
     /// first, and their number.
     pub(crate) fn meta_lanes(&self) -> (Vec<ShardId>, usize) {
-        let mut lanes: Vec<(usize, ShardId)> = Vec::new();
+        let mut lanes: BTreeMap<At, ShardId> = BTreeMap::new();
         for (shard, _) in self.shards().filter(|(shard, _)| !shard.is_data()) {
-            let Some(link_index) = self.link_of_shard(shard) else { continue };
-            if lanes.iter().all(|(known, _)| *known != link_index) {
-                lanes.push((link_index, shard));
+            if let Some(at) = self.lane_of_shard(shard) {
+                lanes.entry(at).or_insert(shard);
             }
         }
-        let server_of = |link_index| self.links.get(link_index).map(Link::server_index);
-        let mut firsts: Vec<(Option<usize>, ShardId)> = Vec::new();
-        let mut others = Vec::new();
-        for (link_index, shard) in lanes {
-            let server_index = server_of(link_index);
-            if firsts.iter().any(|(known, _)| *known == server_index) {
-                others.push(shard);
-            } else {
-                firsts.push((server_index, shard));
-            }
-        }
+        let mut servers = BTreeSet::new();
+        let (firsts, others): (Vec<_>, Vec<_>) =
+            lanes.into_iter().partition(|(at, _)| servers.insert(at.server_index));
         let server_count = firsts.len();
-        (firsts.into_iter().map(|(_, shard)| shard).chain(others).collect(), server_count)
+        (firsts.into_iter().chain(others).map(|(_, shard)| shard).collect(), server_count)
     }
 
     /// Whether the server that the client was started with has this shard.
     pub(crate) fn is_at_initial(&self, shard: ShardId) -> bool {
-        let link = self.link_of_shard(shard).and_then(|link_index| self.links.get(link_index));
-        link.is_some_and(|link| link.server_index() == INITIAL)
+        self.lane_of_shard(shard).is_some_and(|at| at.server_index == INITIAL)
     }
 
     /// A change of contents leaves over a link: the server may record the session at each data shard

@@ -6,6 +6,7 @@
 use crate::client::Client;
 use crate::plan::{FollowUp, NewRequest, Plan, Statfs, Target};
 use crate::{Answer, Call, CallId, Sync};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use wire::{InodeNo, Op, ShardId, Status, Transno};
 
@@ -57,9 +58,11 @@ impl Client {
     }
 
     fn start_goodbye(&mut self, id: CallId) {
+        let mut known: BTreeSet<usize> = self.servers.known_lanes(None).into_iter().collect();
         let links = self.servers.links().iter().enumerate();
-        let known = links.filter(|(index, link)| link.is_up() || self.servers.is_known_at(*index));
-        let all: Vec<_> = known.map(|(index, _)| FollowUp::Goodbye(Target::Link(index))).collect();
+        known.extend(links.filter(|(_, link)| link.is_up()).map(|(link_index, _)| link_index));
+        let goodbye = |link_index| FollowUp::Goodbye(Target::Link(link_index));
+        let all: Vec<_> = known.into_iter().map(goodbye).collect();
         if all.is_empty() {
             return self.jobs.answer(id, Ok(Answer::Done));
         }

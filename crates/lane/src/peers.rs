@@ -12,6 +12,7 @@
 //! ([`PeerBody::is_barrier`]).
 
 pub(crate) mod channel;
+mod channels;
 pub(crate) mod containment;
 mod link;
 pub(crate) mod message;
@@ -20,10 +21,11 @@ pub(crate) mod tagged;
 
 use crate::Lane;
 use crate::request::Sizing;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use channel::{Channel, Leaving, Receipt};
+use channels::Channels;
 use interface::{ConnId, LogLevel, Mono, NetAction, PeerAction, Span, Turn};
 use link::{Links, Way};
 use message::{Bits, Envelope, ExportDefinition, PeerBody, PeerMessage};
@@ -39,7 +41,7 @@ const STOP_MS_MAX: u64 = 2000;
 /// This lane's side of the messages between lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    channels: BTreeMap<PeerLane, Channel>,
+    channels: Channels,
     /// The lanes of other servers.
     links: Links,
     /// Lanes of this server that have sent what does not decode.
@@ -68,19 +70,19 @@ impl Peers {
 
     /// The next resending, or the end of the wait of a lane that ends.
     pub(crate) fn deadline(&self, now: Mono) -> Option<Mono> {
-        let resends = self.channels.values().filter_map(Channel::resend_at);
+        let resends = self.channels.busy().filter_map(|(_, channel)| channel.resend_at());
         let stop_at = self.stop_at.filter(|at| *at > now);
         resends.chain(stop_at).chain(self.links.deadline()).min()
     }
 
     /// Whether a peer lane has not acknowledged all messages.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.channels.values().any(|channel| channel.unacknowledged_count() > 0)
+        self.channels.busy().any(|(_, channel)| channel.unacknowledged_count() > 0)
     }
 
     /// Whether a peer lane is so far behind that this lane makes no more changes for clients.
     pub(crate) fn is_full(&self) -> bool {
-        let counts = self.channels.values().map(Channel::unacknowledged_count);
+        let counts = self.channels.busy().map(|(_, channel)| channel.unacknowledged_count());
         counts.max().is_some_and(|count| count > UNACKNOWLEDGED_COUNT_MAX)
     }
 
@@ -101,7 +103,7 @@ impl Peers {
 
     /// The first barrier that a peer lane has not acknowledged.
     fn barrier(&self) -> Option<u64> {
-        self.channels.values().filter_map(Channel::barrier).min()
+        self.channels.busy().filter_map(|(_, channel)| channel.barrier()).min()
     }
 }
 
@@ -225,7 +227,7 @@ impl Lane {
     ) {
         let (way, envelope) = (self.way_to(lane), self.envelope_to(lane));
         let peers = &mut self.peers;
-        let channel = peers.channels.entry(lane).or_default();
+        let channel = peers.channels.to(lane);
         let Some(way) = way else {
             // The next connection begins with what it must know.
             barrier.into_iter().for_each(|number| channel.hold(number));
@@ -264,7 +266,7 @@ impl Lane {
     }
 
     fn channel(&mut self, lane: PeerLane) -> &mut Channel {
-        self.peers.channels.entry(lane).or_default()
+        self.peers.channels.to(lane)
     }
 
     /// Applies a message, and those that waited for it. An error: it is none of that lane's.
@@ -346,14 +348,14 @@ impl Lane {
         let (now, me, boot_id) = (turn.now.mono, self.me(), self.config.boot_id);
         let resends = self.config.rules.hold(Rule::PeerResend);
         let Peers { channels, counts, body, links, .. } = &mut self.peers;
-        for (lane, channel) in channels {
+        channels.settle(|lane, channel| {
             let is_own = lane.server == me.server;
-            let way = if is_own { Some(Way::Mailbox(lane.lane)) } else { links.way_to(*lane) };
-            let Some(way) = way else { continue };
+            let way = if is_own { Some(Way::Mailbox(lane.lane)) } else { links.way_to(lane) };
+            let Some(way) = way else { return };
             let envelope = Envelope {
                 from: me,
                 from_term: Term::of_boot(boot_id),
-                to: *lane,
+                to: lane,
                 sequence: 0,
                 acknowledged: 0,
             };
@@ -372,7 +374,7 @@ impl Lane {
                 let bare = Leaving { sequence: 0, body };
                 transmit(turn, (way, envelope), bare, channel.received());
             }
-        }
+        });
     }
 
     pub(crate) fn apply_message(

@@ -312,6 +312,14 @@ impl Map {
         usize::from(shard.index() / self.holder(shard).lane_count)
     }
 
+    /// The shards of a lane of a server, metadata shards first.
+    pub fn lane_shards(&self, server: ServerId, lane: LaneId) -> impl Iterator<Item = ShardId> {
+        let lane_count = self.lane_count(server).unwrap_or(1);
+        let runs = self.runs.iter().filter(move |run| run.server == server);
+        let shards = runs.flat_map(|run| (0..run.shard_count).map(|at| ShardId(run.first.0 + at)));
+        shards.filter(move |shard| shard.index() % lane_count == lane.0)
+    }
+
     #[inline]
     fn holder(&self, shard: ShardId) -> Single {
         match self.single {

@@ -504,3 +504,43 @@ fn handles_being_registered_at_one_server_hold_back_its_requests_alone() {
     let request = harness.take();
     assert_eq!(harness.server_of(request.conn), SECOND);
 }
+
+/// A map of a hundred servers of sixteen lanes, each with as many shards of both kinds.
+fn hundred_servers() -> Map {
+    const COUNT: u16 = 100;
+    const LANES: u16 = 16;
+    let ids = 0..COUNT;
+    let server = |at: u16| {
+        let address = match at {
+            0 => ServerAddress::Initial,
+            _ => ServerAddress::At(second_address()),
+        };
+        ServerRow { id: ServerId(at + 1), lane_count: LANES, address }
+    };
+    let run =
+        |first, at| ShardRun { first, shard_count: LANES, server: ServerId(at + 1), term: Term(1) };
+    let metas = ids.clone().map(|at| run(ShardId::meta(at * LANES), at));
+    let datas = ids.clone().map(|at| run(ShardId::data(at * LANES), at));
+    let counts = ShardCounts { meta: COUNT * LANES, data: COUNT * LANES };
+    let runs: Vec<_> = metas.chain(datas).collect();
+    Map::new(MapEpoch(1), counts, ids.map(server).collect(), runs.into()).unwrap()
+}
+
+#[test]
+fn a_client_of_a_hundred_servers_pays_for_the_lanes_that_it_uses() {
+    let mut harness = Harness::new(16);
+    harness.shape.map = hundred_servers();
+    harness.second_boot_id = Some(1);
+    // Files of one lane of the first server, and of one of the second.
+    for (call, shard) in [(1, 3), (2, 3 + 16), (3, 3)] {
+        let inode = InodeNo::new(shard, 77);
+        harness.call(call, getattr(inode));
+        let request = harness.take();
+        harness.answer(&request, &entry(inode));
+        assert!(harness.outcome().is_ok());
+    }
+    // Besides these, that of the first connection.
+    let links = harness.client.servers.links();
+    assert_eq!(links.len(), 3);
+    assert!(links.iter().all(|link| link.is_up()));
+}

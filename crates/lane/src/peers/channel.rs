@@ -235,6 +235,12 @@ impl Channel {
         self.resend_at
     }
 
+    /// Whether nothing is to be sent, and nothing waits for an acknowledgement.
+    pub(super) fn is_idle(&self) -> bool {
+        let waits = self.resend_at.is_some() || !self.queue.is_empty();
+        !waits && !self.is_due && self.barriers.is_empty() && self.held.is_empty()
+    }
+
     /// Messages that are not acknowledged.
     pub(crate) fn unacknowledged_count(&self) -> usize {
         self.queue.len()

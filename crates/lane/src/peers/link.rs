@@ -88,6 +88,9 @@ pub(crate) struct Links {
     conns: BTreeMap<ConnId, PeerLane>,
     accepting: BTreeMap<ConnId, Accepting>,
     ticket_count: u64,
+    /// Nothing is due before: a lane of many servers has hundreds of links, and does not look at all
+    /// of them in each turn.
+    due_at: Mono,
 }
 
 impl Links {
@@ -146,15 +149,24 @@ impl Links {
         }
     }
 
-    /// The next attempt, or the end of an unfinished one.
+    /// The next attempt, or the end of an unfinished one; possibly of one that was given up.
     pub(crate) fn deadline(&self) -> Option<Mono> {
+        Some(self.due_at).filter(|at| *at < NEVER && !self.is_alone())
+    }
+
+    /// Something is due at this time.
+    fn set_due(&mut self, at: Mono) {
+        self.due_at = self.due_at.min(at);
+    }
+
+    fn next_due(&self) -> Mono {
         let accepting = self.accepting.values().map(|accepting| accepting.until);
         let links = self.links.values().filter_map(|link| match link.state {
             State::Down { at } if at < NEVER => Some(at),
             State::Proving { until, .. } => Some(until),
             State::Down { .. } | State::Connecting { .. } | State::Up { .. } => None,
         });
-        accepting.chain(links).min()
+        accepting.chain(links).min().unwrap_or(NEVER)
     }
 
     fn ticket_of(&self, ticket: Ticket) -> Option<PeerLane> {
@@ -193,10 +205,14 @@ impl Lane {
     pub(super) fn settle_links(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
         let silent: Vec<ConnId> = {
-            let channels = self.peers.channels.iter().filter(|(_, channel)| channel.is_silent());
-            channels.filter_map(|(lane, _)| self.peers.links.conn_to(*lane)).collect()
+            let channels = self.peers.channels.busy().filter(|(_, channel)| channel.is_silent());
+            channels.filter_map(|(lane, _)| self.peers.links.conn_to(lane)).collect()
         };
+        silent.into_iter().for_each(|conn| self.close(turn, conn));
         let links = &self.peers.links;
+        if links.due_at > now {
+            return;
+        }
         let late = links.links.values().filter_map(|link| match link.state {
             State::Proving { conn, until, .. } if until <= now => Some(conn),
             State::Down { .. }
@@ -206,20 +222,17 @@ impl Lane {
         });
         let accepting = links.accepting.iter();
         let late_accepting = accepting.filter(|(_, accepting)| accepting.until <= now);
-        let late = late.chain(late_accepting.map(|(conn, _)| *conn));
-        let over: Vec<ConnId> = silent.into_iter().chain(late).collect();
-        over.into_iter().for_each(|conn| self.close(turn, conn));
-        if self.is_stopping() {
-            return;
-        }
-        let due: Vec<PeerLane> = {
+        let late: Vec<ConnId> = late.chain(late_accepting.map(|(conn, _)| *conn)).collect();
+        late.into_iter().for_each(|conn| self.close(turn, conn));
+        if !self.is_stopping() {
             let links = self.peers.links.links.iter();
             let due = links
                 .filter(|(_, link)| matches!(link.state, State::Down { at } if at <= now))
                 .map(|(lane, _)| *lane);
-            due.filter(|lane| self.dials(*lane)).collect()
-        };
-        due.into_iter().for_each(|lane| self.dial(turn, lane));
+            let due: Vec<PeerLane> = due.filter(|lane| self.dials(*lane)).collect();
+            due.into_iter().for_each(|lane| self.dial(turn, lane));
+        }
+        self.peers.links.due_at = self.peers.links.next_due();
     }
 
     fn dial(&mut self, turn: &mut Turn<'_>, lane: PeerLane) {
@@ -260,6 +273,7 @@ impl Lane {
         if let Some(link) = self.peers.links.links.get_mut(&lane) {
             link.state = State::Proving { conn, hello: hello.to_bytes(), channel, until };
         }
+        self.peers.links.set_due(until);
     }
 
     /// A connection to a lane could not be established.
@@ -275,8 +289,10 @@ impl Lane {
         let pause_ms = (PAUSE_MS_MIN << link.failure_count.min(6)).min(PAUSE_MS_MAX);
         link.failure_count = link.failure_count.saturating_add(1);
         let at = now.after_ms(pause_ms + rolled % PAUSE_MS_MIN);
-        link.state = State::Down { at: if dials { at } else { NEVER } };
+        let at = if dials { at } else { NEVER };
+        link.state = State::Down { at };
         link.is_restated = false;
+        self.peers.links.set_due(at);
     }
 
     /// A frame of a connection that no client has: a lane of another server must have sent it.
@@ -370,6 +386,7 @@ impl Lane {
         let until = turn.now.mono.after_ms(self.config.limits.handshake_ms_max);
         let accepting = Accepting { hello, from, boot_id, nonce, channel, until };
         self.peers.links.accepting.insert(conn, accepting);
+        self.peers.links.set_due(until);
     }
 
     fn on_peer_challenge(
@@ -439,6 +456,7 @@ impl Lane {
             *link =
                 Link { state: State::Up { conn }, failure_count: 0, boot_id, is_restated: false };
         }
+        self.peers.links.due_at = self.peers.links.next_due();
         let PeerLane { server, lane: number } = lane;
         let line = format!("lane {number} of server {server} is connected (start {boot_id})");
         self.log(turn, LogLevel::Info, &line);
@@ -496,7 +514,7 @@ impl Lane {
                 self.close(turn, conn);
             }
             self.peers.links.links.remove(&lane);
-            self.peers.channels.remove(&lane);
+            self.peers.channels.remove(lane);
         }
         for (lane, link) in &mut self.peers.links.links {
             if let State::Down { at } = &mut link.state
@@ -505,6 +523,7 @@ impl Lane {
                 *at = turn.now.mono;
             }
         }
+        self.peers.links.set_due(turn.now.mono);
         self.send_deferred(turn);
     }
 
