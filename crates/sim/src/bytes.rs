@@ -5,6 +5,11 @@
 //! began cannot come after it. The caller decides whether a write must have happened (`certain`) or
 //! may have.
 
+use core::ops::Range;
+
+/// The bytes of a page of the simulated disk.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
 /// A change of a file's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileChange {
@@ -19,6 +24,15 @@ pub(crate) enum FileChange {
         value: u8,
     },
     Truncate {
+        size_bytes: u64,
+    },
+    /// Bytes become zeros.
+    Clear {
+        from: u64,
+        until: u64,
+    },
+    /// The file becomes longer, unless it is.
+    Extend {
         size_bytes: u64,
     },
 }
@@ -40,14 +54,25 @@ impl TimedChange {
     fn covers(&self, at: u64) -> bool {
         match self.change {
             FileChange::Write { from, write_bytes, .. } => (from..from + write_bytes).contains(&at),
-            FileChange::Append { .. } | FileChange::Truncate { .. } => false,
+            FileChange::Append { .. }
+            | FileChange::Truncate { .. }
+            | FileChange::Clear { .. }
+            | FileChange::Extend { .. } => false,
         }
     }
 
     fn truncates(&self, at: u64) -> bool {
+        matches!(self.change, FileChange::Truncate { size_bytes } if size_bytes <= at)
+    }
+
+    /// Byte `at` is 0 or missing by this change.
+    fn clears(&self, at: u64) -> bool {
         match self.change {
-            FileChange::Truncate { size_bytes } => size_bytes <= at,
-            FileChange::Write { .. } | FileChange::Append { .. } => false,
+            FileChange::Clear { from, until } => (from..until).contains(&at),
+            FileChange::Truncate { .. } => self.truncates(at),
+            FileChange::Write { .. } | FileChange::Append { .. } | FileChange::Extend { .. } => {
+                false
+            }
         }
     }
 
@@ -58,7 +83,10 @@ impl TimedChange {
                 write_bytes > 0 && from + write_bytes > at
             }
             FileChange::Append { .. } => true,
-            FileChange::Truncate { size_bytes } => size_bytes > at,
+            FileChange::Truncate { size_bytes } | FileChange::Extend { size_bytes } => {
+                size_bytes > at
+            }
+            FileChange::Clear { .. } => false,
         }
     }
 
@@ -66,7 +94,22 @@ impl TimedChange {
         match self.change {
             FileChange::Write { value, .. } => value == found && self.covers(at),
             FileChange::Append { value, .. } => value == found,
-            FileChange::Truncate { .. } => false,
+            FileChange::Truncate { .. } | FileChange::Clear { .. } | FileChange::Extend { .. } => {
+                false
+            }
+        }
+    }
+
+    /// It may have put bytes into a range.
+    fn may_fill(&self, range: &Range<u64>) -> bool {
+        match self.change {
+            FileChange::Write { from, write_bytes, .. } => {
+                from < range.end && from + write_bytes > range.start
+            }
+            FileChange::Append { .. } => true,
+            FileChange::Truncate { .. } | FileChange::Clear { .. } | FileChange::Extend { .. } => {
+                false
+            }
         }
     }
 }
@@ -108,15 +151,16 @@ fn is_edge(changes: &[TimedChange], at: u64) -> bool {
     changes.iter().any(|change| match change.change {
         FileChange::Write { from, write_bytes, .. } => at == from || at == from + write_bytes,
         FileChange::Append { .. } => false,
-        FileChange::Truncate { size_bytes } => at == size_bytes,
+        FileChange::Truncate { size_bytes } | FileChange::Extend { size_bytes } => at == size_bytes,
+        FileChange::Clear { from, until } => at == from || at == until,
     })
 }
 
 fn explain_byte(changes: &[TimedChange], at: u64, byte: u8) -> Result<(), String> {
     if byte == 0 {
-        let lost = changes.iter().find(|change| {
-            change.certain && change.covers(at) && !is_truncated(changes, change, at)
-        });
+        let lost = changes
+            .iter()
+            .find(|change| change.certain && change.covers(at) && !is_cleared(changes, change, at));
         return match lost {
             Some(lost) => Err(format!("byte {at} is 0, but {lost:?}")),
             None => Ok(()),
@@ -129,9 +173,7 @@ fn explain_byte(changes: &[TimedChange], at: u64, byte: u8) -> Result<(), String
     let mut why = String::new();
     for writer in writers {
         let later = changes.iter().find(|change| {
-            change.certain
-                && (change.covers(at) || change.truncates(at))
-                && writer.is_before(change)
+            change.certain && (change.covers(at) || change.clears(at)) && writer.is_before(change)
         });
         match later {
             Some(later) => why = format!("byte {at} is {byte} of {writer:?}, but then {later:?}"),
@@ -141,9 +183,49 @@ fn explain_byte(changes: &[TimedChange], at: u64, byte: u8) -> Result<(), String
     Err(why)
 }
 
-/// Whether a truncation may have removed byte `at` after (or while) `writer` wrote it.
-fn is_truncated(changes: &[TimedChange], writer: &TimedChange, at: u64) -> bool {
-    changes.iter().any(|change| change.truncates(at) && !change.is_before(writer))
+/// Whether byte `at` may have been removed or cleared after (or while) `writer` wrote it.
+fn is_cleared(changes: &[TimedChange], writer: &TimedChange, at: u64) -> bool {
+    changes.iter().any(|change| change.clears(at) && !change.is_before(writer))
+}
+
+/// Explains that a seek from an offset on has found data or a hole, or neither. Data and holes are
+/// whole pages of the simulated disk.
+pub(crate) fn explain_seek(
+    changes: &[TimedChange],
+    (from, hole): (u64, bool),
+    found: Option<u64>,
+) -> Result<(), String> {
+    let page = |at: u64| at / PAGE_BYTES * PAGE_BYTES..(at / PAGE_BYTES + 1) * PAGE_BYTES;
+    let may_be_data = |at: u64| changes.iter().any(|change| change.may_fill(&page(at)));
+    match found {
+        None if hole => explain_end(changes, from, false),
+        Some(at) if hole => {
+            let pages = from / PAGE_BYTES..at.div_ceil(PAGE_BYTES);
+            let mut passed = pages.filter(|_| from < at).map(|no| no * PAGE_BYTES);
+            if let Some(passed) = passed.find(|at| !may_be_data(*at)) {
+                return Err(format!("a hole at {at}, behind one at {passed}"));
+            }
+            let is_zero = explain_byte(changes, at, 0);
+            is_zero.or_else(|_| explain_end(changes, at, false))
+        }
+        _ => {
+            let until = found.unwrap_or(u64::MAX);
+            if found.is_some_and(|at| !may_be_data(at)) {
+                return Err(format!("data at {until}, which no write put there"));
+            }
+            let edges = changes.iter().flat_map(|change| match change.change {
+                FileChange::Write { from, write_bytes, .. } => [from, from + write_bytes],
+                FileChange::Clear { from, until } => [from, until],
+                FileChange::Truncate { size_bytes } | FileChange::Extend { size_bytes } => {
+                    [size_bytes; 2]
+                }
+                FileChange::Append { .. } => [0; 2],
+            });
+            let places = core::iter::once(from).chain(edges);
+            let mut passed = places.filter(|at| (from..until).contains(at));
+            passed.try_for_each(|at| explain_byte(changes, at, 0))
+        }
+    }
 }
 
 fn explain_end(changes: &[TimedChange], end: u64, has_last: bool) -> Result<(), String> {
@@ -222,6 +304,48 @@ mod tests {
         explain(&changes, &whole(&[1, 1])).unwrap();
         explain(&changes, &whole(&[1, 1, 1])).unwrap_err();
         explain(&changes, &whole(&[1, 1, 0])).unwrap_err();
+    }
+
+    #[test]
+    fn a_cleared_range_is_zeros_and_ends_no_file() {
+        let timed = |change| {
+            let (began_ns, ended_ns, certain) = (10, Some(12), true);
+            TimedChange { change, began_ns, ended_ns, certain }
+        };
+        let clear = timed(FileChange::Clear { from: 2, until: 4 });
+        let extend = timed(FileChange::Extend { size_bytes: 6 });
+        let changes = [write(0, 1, 0, true), clear];
+        explain(&changes, &whole(&[1, 1, 0, 0])).unwrap();
+        explain(&changes, &whole(&[1, 1, 1, 0])).unwrap_err();
+        explain(&changes, &whole(&[1, 1])).unwrap_err();
+        let changes = [write(0, 1, 0, true), extend];
+        explain(&changes, &whole(&[1, 1, 1, 1, 0, 0])).unwrap();
+        explain(&changes, &whole(&[1, 1, 1, 1])).unwrap_err();
+    }
+
+    #[test]
+    fn seeks_pass_over_nothing() {
+        let page = |no: u64, value, began_ns| {
+            let (from, write_bytes) = (no * PAGE_BYTES, PAGE_BYTES);
+            let change = FileChange::Write { from, write_bytes, value };
+            TimedChange { change, began_ns, ended_ns: Some(began_ns + 5), certain: true }
+        };
+        let changes = [page(1, 1, 0), page(2, 2, 10)];
+        let seek = |from, hole, found: Option<u64>| {
+            explain_seek(&changes, (from * PAGE_BYTES, hole), found.map(|at| at * PAGE_BYTES))
+        };
+        seek(0, false, Some(1)).unwrap();
+        seek(0, false, Some(2)).unwrap_err();
+        seek(0, false, Some(0)).unwrap_err();
+        seek(0, false, None).unwrap_err();
+        seek(3, false, None).unwrap();
+        seek(1, true, Some(3)).unwrap();
+        seek(1, true, Some(2)).unwrap_err();
+        seek(0, true, Some(0)).unwrap();
+        explain_seek(&changes, (7, true), Some(7)).unwrap();
+        seek(0, true, Some(3)).unwrap_err();
+        seek(1, true, None).unwrap_err();
+        seek(3, true, None).unwrap();
     }
 
     #[test]

@@ -116,6 +116,7 @@ pub(crate) fn changed_by(spec: &CallSpec) -> Vec<CacheKey> {
         | CallSpec::Removexattr { inode, .. } => vec![Attributes(inode)],
         CallSpec::Resize { inode, .. }
         | CallSpec::Write { inode, .. }
+        | CallSpec::Allocate { inode, .. }
         | CallSpec::WriteList { inode, .. } => vec![Attributes(inode), Contents(inode)],
         CallSpec::Lookup { .. }
         | CallSpec::Getattr { .. }
@@ -125,6 +126,7 @@ pub(crate) fn changed_by(spec: &CallSpec) -> Vec<CacheKey> {
         | CallSpec::Close { .. }
         | CallSpec::Read { .. }
         | CallSpec::ReadList { .. }
+        | CallSpec::Seek { .. }
         | CallSpec::Sync { .. }
         | CallSpec::Getxattr { .. }
         | CallSpec::Listxattr { .. } => Vec::new(),

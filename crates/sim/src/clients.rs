@@ -1,7 +1,6 @@
 //! Client processes: their lanes' turns, the calls they make and the replies they get.
 
-use crate::audit::LossyRead;
-use crate::bytes::{FileChange, Found, TimedChange, explain_all, uncertain};
+use crate::bytes::{FileChange, Found, TimedChange, explain_all};
 use crate::cache::{KernelCache, Offer};
 use crate::cluster::server_at;
 use crate::due::{CLOCK_RATE, Due, End, Place};
@@ -10,6 +9,7 @@ use crate::mount_cache::{learn, new_cache};
 use crate::net::SentFrame;
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
 use crate::reply::{ReplyBytes, join_buffers, result_of, take_reply_bytes};
+use crate::seeks::allocated;
 use crate::servers::Lives;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallResult, CallSpec, CallState, Tag};
@@ -407,6 +407,7 @@ impl Simulation {
         self.record_change(tag, &call);
         self.record_sync(&call);
         self.check_read(&call, &reply_bytes);
+        self.check_seek(&call);
         self.check_caches(&call);
         if self.mounts[client].audits {
             self.on_audit_reply(tag, &call, &reply_bytes);
@@ -456,6 +457,7 @@ impl Simulation {
             CallSpec::Resize { inode, size_bytes, .. } => {
                 (inode, vec![FileChange::Truncate { size_bytes }])
             }
+            CallSpec::Allocate { inode, .. } => (inode, allocated(&call.spec)),
             _ => return,
         };
         let recorded = self.file_changes.entry(inode).or_default();
@@ -524,16 +526,8 @@ impl Simulation {
         changes: &[TimedChange],
         found: &[Found<'_>],
     ) {
-        if self.lying_disk.is_any() || self.unprotected.contains(&inode) {
-            return;
-        }
-        let Err(line) = explain_all(changes, found) else { return };
-        let line = format!("read of inode {inode}: {line}");
-        if explain_all(&uncertain(changes), found).is_ok() {
-            self.lossy_reads.push(LossyRead { client, inode, line });
-        } else {
-            self.violates(line);
-        }
+        let explains = |changes: &[TimedChange]| explain_all(changes, found);
+        self.judge_read((client, inode), changes, explains);
     }
 
     /// The lanes with unanswered calls, in full.

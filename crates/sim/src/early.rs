@@ -75,7 +75,9 @@ impl EarlyWrites {
                 (self.under_way, self.is_taken) = (Some((tag, inode)), false);
                 return Some(size_bytes);
             }
-            CallSpec::WriteList { inode, .. } | CallSpec::Resize { inode, .. } => Some(inode),
+            CallSpec::WriteList { inode, .. }
+            | CallSpec::Resize { inode, .. }
+            | CallSpec::Allocate { inode, .. } => Some(inode),
             _ => None,
         };
         changed.into_iter().for_each(|inode| self.end(inode));

@@ -3,15 +3,18 @@
 use crate::clients::Mount;
 use crate::due::{Due, End, Place, ScheduledFault};
 use crate::net::SentFrame;
-use crate::number::{low_u8, wide};
+use crate::number::{low_u8, narrow, wide};
 use crate::plan::Injection;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, Kind, Stride};
 use interface::ConnId;
-use wire::{FileKind, InodeNo, OpenFor};
+use wire::{Allocation, FileKind, InodeNo, Layout, OpenFor};
 
 /// One in so many reads, and writes that are not appends, is a list of several ranges.
 const LIST_ONE_IN: u64 = 3;
+/// One in so many of the others seeks, or allocates.
+const SEEK_ONE_IN: u64 = 5;
+const ALLOCATE_ONE_IN: u64 = 4;
 
 impl Simulation {
     /// Schedules all faults of the plan.
@@ -316,6 +319,10 @@ impl Simulation {
                     let stride = Stride::of(file_offset / 4, file_offset.max(8));
                     return Some(CallSpec::ReadList { inode, stride });
                 }
+                if file_offset.is_multiple_of(SEEK_ONE_IN) {
+                    let hole = (file_offset / SEEK_ONE_IN).is_multiple_of(2);
+                    return Some(CallSpec::Seek { inode, file_offset, hole });
+                }
                 Some(CallSpec::Read { inode, file_offset, read_bytes })
             }
             Kind::Write => {
@@ -333,6 +340,9 @@ impl Simulation {
                     let stride = Stride::of(file_offset, write_bytes);
                     return Some(CallSpec::WriteList { inode, stride, value, sync });
                 }
+                if !append && file_offset.is_multiple_of(ALLOCATE_ONE_IN) {
+                    return Some(self.allocate_of(inode, file_offset, write_bytes));
+                }
                 Some(CallSpec::Write { inode, file_offset, append, write_bytes, value, sync })
             }
             Kind::Create
@@ -347,6 +357,18 @@ impl Simulation {
         }
     }
 
+    /// An allocation, derived from numbers drawn already. Where stripes are spread, some are of
+    /// several stripes.
+    fn allocate_of(&self, inode: InodeNo, file_offset: u64, bytes: u64) -> CallSpec {
+        let all = [Allocation::Reserve, Allocation::Punch, Allocation::Zero];
+        let allocation = all[narrow(bytes % 3)];
+        let keep_size = allocation == Allocation::Punch || (bytes / 3).is_multiple_of(2);
+        let is_long = self.plan.spreads && (bytes / 6).is_multiple_of(2);
+        let more_bytes = if is_long { 2 * Layout::SPREAD_UNIT_BYTES_MIN } else { 0 };
+        let range_bytes = bytes + more_bytes;
+        CallSpec::Allocate { inode, file_offset, range_bytes, allocation, keep_size }
+    }
+
     /// Whether calls on a file's bytes are under way. A frontend closes a file only after those.
     fn is_in_use(&self, client: usize, file: InodeNo) -> bool {
         let lanes = self.mounts[client].lanes.iter();
@@ -355,6 +377,8 @@ impl Simulation {
             CallSpec::Write { inode, .. }
             | CallSpec::Read { inode, .. }
             | CallSpec::ReadList { inode, .. }
+            | CallSpec::Allocate { inode, .. }
+            | CallSpec::Seek { inode, .. }
             | CallSpec::WriteList { inode, .. } => inode == file,
             _ => false,
         })

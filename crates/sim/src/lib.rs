@@ -68,6 +68,7 @@ mod rules;
 mod run;
 mod run_hash;
 mod search;
+mod seeks;
 mod server;
 mod servers;
 mod simulation;

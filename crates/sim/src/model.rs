@@ -87,6 +87,8 @@ impl Tree {
             | CallSpec::Write { .. }
             | CallSpec::ReadList { .. }
             | CallSpec::WriteList { .. }
+            | CallSpec::Allocate { .. }
+            | CallSpec::Seek { .. }
             | CallSpec::Sync { .. }
             | CallSpec::Getxattr { .. }
             | CallSpec::Listxattr { .. } => Ok(()),

@@ -102,6 +102,7 @@ pub(crate) fn result_of(answer: &Answer) -> CallResult {
             written_bytes: Some(written.written_bytes),
             ..none
         },
+        Answer::Sought(at) => CallResult { sought: Some(*at), ..none },
         Answer::Done
         | Answer::Target(_)
         | Answer::Listing(_)
@@ -110,7 +111,6 @@ pub(crate) fn result_of(answer: &Answer) -> CallResult {
         | Answer::Space(_)
         | Answer::Bytes(_)
         | Answer::List { .. }
-        | Answer::Sought(_)
         | Answer::Renamed(_)
         | Answer::LockFound(_)
         | Answer::Stats(_)

@@ -1,5 +1,6 @@
 //! Server processes: start from the disk, turns of their lanes, their actions, and crashes.
 
+use crate::bytes::PAGE_BYTES;
 use crate::cluster::{id_of, server_at};
 use crate::due::{Due, End, Place, ServerLaneId};
 use crate::early::EarlyModes;
@@ -55,7 +56,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new() -> Self {
         Self {
-            store: Store::new(4096),
+            store: Store::new(narrow(PAGE_BYTES)),
             up: false,
             life: 0,
             boot_id: 0,

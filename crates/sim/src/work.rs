@@ -5,8 +5,8 @@ use crate::servers::Lives;
 use client::{Call, CallId, Create, Open, ReadList, Resize, Sync, Write, WriteList};
 use interface::Bulk;
 use wire::{
-    Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, OpenFor, Piece, Pieces, RenameHow,
-    SetTime, Status,
+    Allocation, Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, OpenFor, Piece, Pieces,
+    RenameHow, SetTime, Status,
 };
 
 /// The number of a call. It travels in the caller's groups and so marks the call's requests.
@@ -206,6 +206,18 @@ pub(crate) enum CallSpec {
         value: u8,
         sync: bool,
     },
+    Allocate {
+        inode: InodeNo,
+        file_offset: u64,
+        range_bytes: u64,
+        allocation: Allocation,
+        keep_size: bool,
+    },
+    Seek {
+        inode: InodeNo,
+        file_offset: u64,
+        hole: bool,
+    },
     Sync {
         inode: InodeNo,
         contents: bool,
@@ -237,6 +249,8 @@ impl CallSpec {
         | Self::Write { inode, .. }
         | Self::WriteList { inode, .. }
         | Self::Resize { inode, .. }
+        | Self::Allocate { inode, .. }
+        | Self::Seek { inode, .. }
         | Self::Sync { inode, contents: true } = self
         {
             return Some(*inode);
@@ -325,6 +339,8 @@ impl CallSpec {
             | Self::Write { .. }
             | Self::ReadList { .. }
             | Self::WriteList { .. }
+            | Self::Allocate { .. }
+            | Self::Seek { .. }
             | Self::Getxattr { .. }
             | Self::Sync { .. }
             | Self::Listxattr { .. } => return None,
@@ -380,6 +396,21 @@ impl CallSpec {
                 Call::Getxattr(wire::Getxattr { caller, inode, name })
             }
             Self::Listxattr { inode } => Call::Listxattr(wire::Listxattr { caller, inode }),
+            Self::Allocate { inode, file_offset, range_bytes, allocation, keep_size } => {
+                let clears = wire::ClearPrivileges::Nothing;
+                let allocate = wire::Allocate {
+                    inode,
+                    file_offset,
+                    range_bytes,
+                    allocation,
+                    keep_size,
+                    clears,
+                };
+                Call::Allocate(allocate)
+            }
+            Self::Seek { inode, file_offset, hole } => {
+                Call::Seek(wire::Seek { inode, file_offset, hole })
+            }
             Self::Sync { inode, contents } => Call::Sync(Sync { inode, contents, handle: None }),
             Self::Getattr { inode }
             | Self::ReadList { inode, .. }
@@ -434,6 +465,8 @@ pub(crate) struct CallResult {
     pub(crate) attr: Option<wire::Attr>,
     /// Where appended bytes were written.
     pub(crate) file_offset: Option<u64>,
+    /// What a seek has found.
+    pub(crate) sought: Option<u64>,
     /// How many bytes were written: less than asked, if one of several data shards failed.
     pub(crate) written_bytes: Option<u32>,
 }
