@@ -111,6 +111,13 @@ impl Appends {
         true
     }
 
+    /// Sessions that were refused and did not ask again in time are not the next ones any more.
+    fn forget_refused(&mut self, now: Mono) {
+        if !self.next.is_empty() {
+            self.next.retain(|_, (_, until)| *until > now);
+        }
+    }
+
     /// Whether a session has the end of a file.
     pub(crate) fn is_held(&self, inode: InodeNo, session: SessionId) -> bool {
         self.held.get(&inode).is_some_and(|held| held.session == session)
@@ -153,21 +160,21 @@ impl Lane {
     ) -> Option<Status> {
         let layout = received.request.layout.filter(Layout::is_spread)?;
         let (op, session) = (received.request.op, received.request.session);
-        let body = turn.arena.get(received.frame)[HEADER_BYTES..].to_vec();
+        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
         // What does not decode is refused where it is executed.
         let (inode, end) = match op {
             Op::Reserve => {
-                let reserve = Reserve::decode_all(&body).ok()?;
+                let reserve = Reserve::decode_all(body).ok()?;
                 let held = Held { session, client: received.open.client, layout };
                 return self.on_reserve(turn, reserve, held);
             }
             Op::Truncate => {
-                let Truncate { inode, .. } = Truncate::decode_all(&body).ok()?;
+                let Truncate { inode, .. } = Truncate::decode_all(body).ok()?;
                 let is_held = self.spread.appends.held.contains_key(&inode);
                 return is_held.then_some(Status::RetryLater);
             }
             Op::Write => {
-                let write = Write::decode_all(&body).ok()?;
+                let write = Write::decode_all(body).ok()?;
                 let closed = self.spread.appends.closed.get(&write.inode);
                 if write.append {
                     let is_own = closed.is_some_and(|closed| closed.session == session);
@@ -179,12 +186,12 @@ impl Lane {
                 (write.inode, if bytes == 0 { 0 } else { end })
             }
             Op::WriteList => {
-                let list = WriteList::decode_all(&body).ok()?;
+                let list = WriteList::decode_all(body).ok()?;
                 (list.inode, list.pieces.end())
             }
             Op::Allocate => {
                 let Allocate { inode, file_offset, range_bytes, keep_size, .. } =
-                    Allocate::decode_all(&body).ok()?;
+                    Allocate::decode_all(body).ok()?;
                 let end = file_offset.saturating_add(range_bytes);
                 (inode, if keep_size { 0 } else { end })
             }
@@ -232,6 +239,7 @@ impl Lane {
 
     /// Once a turn: ends the appends of sessions that are no more, or are silent.
     pub(crate) fn settle_appends(&mut self, turn: &mut Turn<'_>) {
+        self.spread.appends.forget_refused(turn.now.mono);
         if self.spread.appends.held.is_empty() {
             return;
         }
@@ -241,5 +249,30 @@ impl Lane {
         let over = self.spread.appends.held.iter().filter(|(_, held)| is_over(held));
         let over: Vec<InodeNo> = over.map(|(inode, _)| *inode).collect();
         over.into_iter().for_each(|inode| self.end_append(turn, inode));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Appends, Held, NEXT_MS};
+    use interface::Mono;
+    use wire::{ClientUuid, InodeNo, Layout, SessionId};
+
+    #[test]
+    fn a_session_that_was_refused_is_the_next_one_for_a_time() {
+        let (mut appends, file, begin) = (Appends::default(), InodeNo(7), Mono(0));
+        let held = |session| {
+            let (client, layout) = (ClientUuid::NONE, Layout::DEFAULT);
+            Held { session: SessionId(session), client, layout }
+        };
+        assert!(appends.reserve(begin, file, held(1)));
+        assert!(!appends.reserve(begin, file, held(2)));
+        appends.held.remove(&file);
+        assert!(!appends.reserve(begin, file, held(3)), "the other one was refused first");
+        appends.forget_refused(begin.after_ms(NEXT_MS - 1));
+        assert!(!appends.reserve(begin, file, held(3)));
+        appends.forget_refused(begin.after_ms(NEXT_MS));
+        assert!(appends.next.is_empty(), "it did not ask again");
+        assert!(appends.reserve(begin.after_ms(NEXT_MS), file, held(3)));
     }
 }
