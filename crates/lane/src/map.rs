@@ -35,6 +35,7 @@ impl Lane {
         let part_count_max = map.part_count_max(None);
         self.metas.iter_mut().for_each(|shard| shard.set_part_count_max(part_count_max));
         self.data.set_map(map);
+        self.run_early_sizings(turn);
         self.run_early_parts(turn);
         self.run_early_removals(turn);
         moved.into_iter().for_each(|server| self.end_links_to(turn, server));

@@ -416,10 +416,7 @@ impl Lane {
         // Handles first: a client with an open file retains it.
         self.run_received(turn, &Cause::Reopening);
         self.end_grace();
-        let sizings = core::mem::take(&mut self.recovery.sizings);
-        for (sizing, spread) in sizings {
-            self.query_durable_size(turn, sizing, spread);
-        }
+        self.run_early_sizings(turn);
         if known_count > 0 {
             self.spread.appends.recovered(turn.now.mono);
         }

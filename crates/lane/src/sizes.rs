@@ -50,13 +50,17 @@ impl Lane {
         sizing: Sizing,
         spread: Option<wire::Layout>,
     ) {
-        let here = self.is_own(self.data_shard(sizing.inode));
-        if !here || self.commit.has_failed() || self.is_stopping() {
+        if self.commit.has_failed() || self.is_stopping() {
             return;
         }
-        if !self.recovery.is_over() {
-            // Replays may still make the file longer.
+        // Replays may still make the file longer; and the metadata shard may know of a map earlier,
+        // without which it is not known where the contents are.
+        let is_known = sizing.inode.generation() <= self.config.map.generation();
+        if !self.recovery.is_over() || !is_known {
             return self.recovery.sizings.push((sizing, spread));
+        }
+        if !self.is_own(self.data_shard(sizing.inode)) {
+            return;
         }
         if let Some(layout) = spread {
             return self.begin_settling(turn, sizing, layout);
@@ -64,6 +68,13 @@ impl Lane {
         let token = self.waiters.answers.await_size(sizing);
         self.data.query_durable_size(turn, token, sizing.inode);
         self.on_outcomes(turn);
+    }
+
+    /// The end of recovery, or a newer map.
+    pub(crate) fn run_early_sizings(&mut self, turn: &mut Turn<'_>) {
+        for (sizing, spread) in core::mem::take(&mut self.recovery.sizings) {
+            self.query_durable_size(turn, sizing, spread);
+        }
     }
 
     /// The data shard's reply: forwarded when it is durable.

@@ -234,19 +234,71 @@ fn a_link_removed_from_another_server_counts_once_wherever_one_dies() {
     );
 }
 
+/// The next map, by which new files, and new directories if `directories` says so, are made at the
+/// second of two servers.
+fn second_takes_what_is_new(map: &Map, directories: bool) -> Map {
+    let half = map.shard_counts().meta / 2;
+    let set = |first, shard_count| ShardSet::new([ShardRange { first, shard_count }]).unwrap();
+    let all = Generation { metas: set(0, 2 * half), datas: set(0, 2 * half) };
+    let metas = if directories { set(half, half) } else { all.metas.clone() };
+    let second = Generation { metas, datas: set(half, half) };
+    let (epoch, counts) = (MapEpoch(map.epoch().0 + 1), map.shard_counts());
+    let newer = Map::new(epoch, counts, map.servers().into(), map.runs().into()).unwrap();
+    newer.with_generations([all, second].into()).unwrap()
+}
+
+#[test]
+fn a_size_is_settled_when_the_map_has_come_that_says_where_it_is() {
+    let mut cluster = Cluster::new(4, &[1, 1]);
+    let mut client = joined(&mut cluster, 1);
+    let newer = second_takes_what_is_new(&cluster.newest_map(), false);
+    cluster.servers[0].set_map(&newer);
+    cluster.settle();
+    let (caller, parent, mode) = (super::peer::ROOT, InodeNo::ROOT, 0o644);
+    let is_open = |attr: wire::Attr| attr.flags & wire::attr_flag::SIZE_AT_DATA != 0;
+    let files = ["a", "b", "c", "d", "e", "f"].map(|text| {
+        let handle = wire::HandleId(text.as_bytes()[0].into());
+        let opened = Some(wire::Handle { id: handle, open_for: wire::OpenFor::Write });
+        let args = wire::Create {
+            caller,
+            parent,
+            name: wire::Name::new(text.as_bytes()).unwrap(),
+            mode,
+            umask: 0,
+            exclusive: true,
+            handle: opened,
+        };
+        let request = (Op::Create, parent.shard(), args.to_bytes());
+        let (status, body) = client.ask(&mut cluster, request, |_| {});
+        assert_eq!(status, Status::Ok);
+        let attr = wire::Created::decode_all(&body).unwrap().attr;
+        assert!(attr.inode.generation() == 1 && is_open(attr));
+        let inode = attr.inode;
+        let close = wire::Close { inode, handle };
+        let request = (Op::Close, inode.shard(), close.to_bytes());
+        assert_eq!(client.ask(&mut cluster, request, |_| {}).0, Status::Ok);
+        inode
+    });
+    cluster.settle();
+    // Only now the server of the contents learns of their generation.
+    cluster.servers[1].set_map(&newer);
+    cluster.pass_ms(1000);
+    cluster.settle();
+    for inode in files {
+        let request = (Op::Getattr, inode.shard(), wire::Getattr { inode }.to_bytes());
+        let (status, body) = client.ask(&mut cluster, request, |_| {});
+        assert_eq!(status, Status::Ok);
+        assert!(!is_open(wire::Entry::decode_all(&body).unwrap().attr), "{inode} is not settled");
+    }
+}
+
 #[test]
 fn what_is_new_goes_to_the_servers_of_the_last_generation() {
     let mut cluster = Cluster::new(3, &[1, 2]);
     let mut client = joined(&mut cluster, 1);
     let before = done(&mut cluster, &mut client, Act::Create(InodeNo::ROOT, "before")).unwrap();
     let map = cluster.newest_map();
-    let half = map.shard_counts().meta / 2;
-    let set = |first, shard_count| ShardSet::new([ShardRange { first, shard_count }]).unwrap();
-    let all = Generation { metas: set(0, 2 * half), datas: set(0, 2 * half) };
-    let second = Generation { metas: set(half, half), datas: set(half, half) };
-    let (epoch, counts) = (MapEpoch(map.epoch().0 + 1), map.shard_counts());
-    let newer = Map::new(epoch, counts, map.servers().into(), map.runs().into()).unwrap();
-    let newer = newer.with_generations([all, second].into()).unwrap();
+    let newer = second_takes_what_is_new(&map, true);
     cluster.servers.iter_mut().for_each(|server| server.set_map(&newer));
     cluster.settle();
     let file = done(&mut cluster, &mut client, Act::Create(InodeNo::ROOT, "after")).unwrap();
