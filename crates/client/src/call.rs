@@ -243,6 +243,9 @@ pub enum Call<'a> {
     },
     /// [`Answer::Done`]. `Io`, once, when an answered change was lost.
     Sync(Sync),
+    /// The same, of a file whose contents are still being written; [`crate::Client::sync_contents`]
+    /// follows, and until then nobody interrupts the call.
+    SyncAhead(Sync),
     /// [`Answer::Done`] when all answered changes of this client lane are durable. `Io`, once, when
     /// an answered change was lost.
     SyncAll,
@@ -304,7 +307,7 @@ impl Call<'_> {
             Self::SetLock(args) => (Some(&mut args.inode), None),
             Self::GetLock(args) => (Some(&mut args.inode), None),
             Self::Flush { inode, .. } => (Some(inode), None),
-            Self::Sync(args) => (Some(&mut args.inode), None),
+            Self::Sync(args) | Self::SyncAhead(args) => (Some(&mut args.inode), None),
             Self::Close(_)
             | Self::Statfs
             | Self::ServerStatfs

@@ -72,6 +72,11 @@ impl Client {
         if let Some(call) = job.call.take() {
             self.jobs.answer(call, Err(Status::Interrupted));
         }
+        if self.end_ahead(job_id).is_some()
+            && self.jobs.get(job_id).is_some_and(|job| job.pending_count == 0)
+        {
+            return self.finish(job_id, Err(Status::Interrupted));
+        }
         let requests: Vec<usize> = self.requests.of_job(job_id).map(|(id, _)| id).collect();
         for exchange_id in requests {
             self.abandon_request(turn, exchange_id);

@@ -8,6 +8,7 @@ use crate::plan::{FollowUp, NewRequest, Plan, Statfs, Target};
 use crate::{Answer, Call, CallId, Sync};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use interface::Turn;
 use wire::{InodeNo, Op, ShardId, Status, Transno};
 
 impl Client {
@@ -15,6 +16,8 @@ impl Client {
     pub(crate) fn start_at_several(&mut self, id: CallId, call: Call<'_>) -> bool {
         if let Call::Sync(sync) = call {
             self.start_sync(id, sync);
+        } else if let Call::SyncAhead(sync) = call {
+            self.start_sync_ahead(id, sync);
         } else if let Call::SyncAll = call {
             self.start_sync_all(id);
         } else if let Call::SyncShards = call {
@@ -37,7 +40,68 @@ impl Client {
         if sync.contents {
             all.push(FollowUp::Sync(Target::DataShard(sync.inode)));
         }
-        self.begin_all(id, Plan::Sync { outcome: Ok(()), file: Some(sync) }, all);
+        self.begin_all(id, Plan::sync_of(sync), all);
+    }
+
+    /// Whether a file's metadata shard has another lane than its contents, so that they become durable
+    /// by different flushes.
+    #[must_use]
+    pub fn syncs_apart(&self, inode: InodeNo) -> bool {
+        let Some(map) = self.servers.map().filter(|map| map.has(inode.shard())) else {
+            return false;
+        };
+        let is_one = self.layouts.get(inode).is_none_or(|layout| !layout.is_spread());
+        let lane_of = |shard| {
+            let place = map.place(shard);
+            (place.server, place.lane)
+        };
+        is_one && lane_of(inode.shard()) != lane_of(map.data_shard(inode, 0))
+    }
+
+    /// The metadata shard is asked at once. What is still to come counts as a request.
+    fn start_sync_ahead(&mut self, id: CallId, sync: Sync) {
+        let plan = Plan::Sync { outcome: Ok(()), file: Some(sync), is_ahead: true };
+        let job_id = self.jobs.add(Some(id), plan);
+        if let Some(job) = self.jobs.get_mut(job_id) {
+            job.pending_count += 1;
+        }
+        let names = FollowUp::Sync(Target::MetaShard(sync.inode));
+        self.submit_all(job_id, plan, Vec::from([names]));
+    }
+
+    /// The contents were written for which a [`Call::SyncAhead`] waits: they are synced as well. Or
+    /// that has failed, and so does the call.
+    pub fn sync_contents(&mut self, turn: &mut Turn<'_>, id: CallId, written: Result<(), Status>) {
+        self.now = turn.now.mono;
+        let Some(job_id) = self.jobs.of_call(id) else { return };
+        let Some(Plan::Sync { outcome, file: Some(sync), is_ahead: true }) = self.end_ahead(job_id)
+        else {
+            return;
+        };
+        if written.is_ok() {
+            let plan = Plan::Sync { outcome, file: Some(sync), is_ahead: false };
+            let contents = FollowUp::Sync(Target::DataShard(sync.inode));
+            return self.submit_all(job_id, plan, Vec::from([contents]));
+        }
+        // Its caller gets one error, and losses another time.
+        let outcome = written.and(outcome);
+        let Some(job) = self.jobs.get_mut(job_id) else { return };
+        job.plan = Plan::Sync { outcome, file: None, is_ahead: false };
+        if job.pending_count == 0 {
+            self.finish(job_id, outcome.map(|()| Answer::Done));
+        }
+    }
+
+    /// A sync waits for no writes any more. Returns its plan, if it did.
+    pub(crate) fn end_ahead(&mut self, job_id: usize) -> Option<Plan> {
+        let job = self.jobs.get_mut(job_id)?;
+        let plan = job.plan;
+        let Plan::Sync { is_ahead, .. } = &mut job.plan else { return None };
+        if !core::mem::replace(is_ahead, false) {
+            return None;
+        }
+        job.pending_count -= 1;
+        Some(plan)
     }
 
     fn start_sync_all(&mut self, id: CallId) {
@@ -54,7 +118,7 @@ impl Client {
             return self.jobs.answer(id, outcome.map(|()| Answer::Done));
         }
         let all = targets.into_iter().map(FollowUp::Sync).collect();
-        self.begin_all(id, Plan::Sync { outcome, file: None }, all);
+        self.begin_all(id, Plan::Sync { outcome, file: None, is_ahead: false }, all);
     }
 
     fn start_goodbye(&mut self, id: CallId) {

@@ -312,7 +312,12 @@ impl Behind {
         self.find(inode).is_some_and(|(_, state)| is_busy(state))
     }
 
-    /// The same; if so, this lane is told when that is over.
+    /// Whether writes alone are under way of a file.
+    pub(crate) fn is_only_writing(&self, inode: InodeNo) -> bool {
+        self.find(inode).is_some_and(|(_, state)| state & bit::WRITING != 0 && !is_setting(state))
+    }
+
+    /// Whether something of a file is under way; if so, this lane is told when that is over.
     pub(crate) fn waits(&self, inode: InodeNo, lane: LaneId) -> bool {
         let Some((place, _)) = self.find(inode) else { return false };
         place.waiters.fetch_or(lane_bit(lane), Ordering::SeqCst);

@@ -33,6 +33,9 @@ impl MountLane {
         granted: Granted,
     ) {
         let now = turn.now.mono;
+        if self.keeps_for_later(pending_id, &result) {
+            return;
+        }
         let Some(pending) = self.pendings.get(pending_id) else {
             self.discard(turn, result);
             return;
@@ -313,7 +316,7 @@ impl MountLane {
     }
 
     /// The node that a request is about.
-    fn node(&self, pending_id: usize) -> Node {
+    pub(crate) fn node(&self, pending_id: usize) -> Node {
         let pending = self.pendings.get(pending_id);
         let header = pending.and_then(|pending| split(&pending.request).ok());
         header.map_or(Node::plain(InodeNo(0)), |(header, _)| header.node)

@@ -40,6 +40,7 @@ mod out;
 mod pending;
 mod profile;
 mod recalls;
+mod sync_ahead;
 #[cfg(test)]
 mod tests;
 mod traces;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use client::Asked;
 use interface::{Bulk, KernelSlot, Mono, Process};
 use slab::Slab;
-use wire::{ClearPrivileges, HandleId};
+use wire::{ClearPrivileges, HandleId, Status};
 
 /// How an answer is handled: the reply's payload, or the next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +71,8 @@ pub(crate) enum Wait {
     Call,
     /// The groups of the calling process.
     Groups,
+    /// What is under way of a file whose sync has begun; its call may have ended already.
+    Written(Option<Result<(), Status>>),
 }
 
 /// Which part of a request is done.

@@ -7,7 +7,7 @@
 //! ```
 //! A write is sent at once, so what a mount can lose with its process is what is under way. Whatever
 //! shows or changes the file, by its inode or by the name that it was created under, waits for that:
-//! an `fsync`, and a `rename` over another file too.
+//! an `fsync` (`sync_ahead`), and a `rename` over another file too.
 //!
 //! Invariant: a recall of a write lease is acknowledged when nothing of the file is under way, and
 //! no write of it is answered early after that.
@@ -123,9 +123,13 @@ impl MountLane {
 
     /// Whether a request waits for what is written behind, or is answered here. Otherwise it goes on.
     pub(crate) fn is_behind(&mut self, turn: &mut Turn<'_>, pending_id: usize) -> bool {
-        let Some(table) = self.behind.table.clone().filter(|table| !table.is_empty()) else {
+        let Some(table) = self.behind.table.clone() else { return false };
+        if let Some(ended) = self.sync_ahead_of(pending_id) {
+            return self.sync_rest(turn, pending_id, (&table, ended));
+        }
+        if table.is_empty() {
             return false;
-        };
+        }
         let Some(pending) = self.pendings.get(pending_id) else { return false };
         let Ok((header, mut args)) = split(&pending.request) else { return false };
         let Some(opcode) = Opcode::from_number(header.opcode) else { return false };
@@ -140,7 +144,7 @@ impl MountLane {
             }
             Opcode::Flush => self.fails(turn, pending_id, (&table, inode)),
             Opcode::Fsync => {
-                self.waits(&table, pending_id, inode)
+                self.waits_to_sync(turn, pending_id, (&table, inode))
                     || self.fails(turn, pending_id, (&table, inode))
             }
             Opcode::Lookup | Opcode::Create => {
@@ -214,7 +218,7 @@ impl MountLane {
     }
 
     /// The request waits if something of the file is under way. Returns whether it does.
-    fn waits(&mut self, table: &Behind, pending_id: usize, inode: InodeNo) -> bool {
+    pub(crate) fn waits(&mut self, table: &Behind, pending_id: usize, inode: InodeNo) -> bool {
         let waits = table.waits(inode, self.client.lane());
         if waits {
             self.behind.waiting.push((inode, Waiting::Request(pending_id)));

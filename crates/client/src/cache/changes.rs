@@ -124,6 +124,7 @@ impl Cache {
             | Call::GetLock(_)
             | Call::Flush { .. }
             | Call::Sync(_)
+            | Call::SyncAhead(_)
             | Call::SyncAll
             | Call::SyncShards
             | Call::Goodbye

@@ -91,6 +91,7 @@ pub(crate) fn begin(
         Call::Statfs
         | Call::ServerStatfs
         | Call::Sync(_)
+        | Call::SyncAhead(_)
         | Call::SyncAll
         | Call::SyncShards
         | Call::Goodbye => Err(Status::Invalid),

@@ -78,6 +78,8 @@ pub(crate) enum Plan {
         outcome: Result<(), Status>,
         /// Of one file, whose caller may get an error for a loss.
         file: Option<Sync>,
+        /// The file's contents are still being written, and follow.
+        is_ahead: bool,
     },
     /// The end of the sessions at all lanes.
     Goodbye,
@@ -170,7 +172,9 @@ impl Plan {
             Self::Close(close) => close.next(reply, handles),
             Self::Resize(resize) => resize.next(reply, handles),
             Self::Statfs(statfs) => statfs.next(reply),
-            Self::Sync { outcome, file } => sync(outcome.and(reply.outcome.map(drop)), file, reply),
+            Self::Sync { outcome, file, is_ahead } => {
+                sync(outcome.and(reply.outcome.map(drop)), (file, is_ahead), reply)
+            }
             // A lane that cannot say Goodbye ends the session later, by itself.
             Self::Goodbye if reply.last => Next::Done(Ok(Answer::Done)),
             Self::Goodbye => Next::Wait(self),
@@ -184,6 +188,11 @@ impl Plan {
             | Self::EndAppend { .. }
             | Self::Ping => Next::Done(reply.outcome.map(Body::answer)),
         }
+    }
+
+    /// The sync of a file.
+    pub(crate) const fn sync_of(sync: Sync) -> Self {
+        Self::Sync { outcome: Ok(()), file: Some(sync), is_ahead: false }
     }
 
     /// The handle that this plan has requested or holds.
@@ -219,8 +228,12 @@ impl Plan {
     }
 }
 
-fn sync(outcome: Result<(), Status>, file: Option<Sync>, reply: PlanReply) -> Next {
-    let plan = Plan::Sync { outcome, file };
+fn sync(
+    outcome: Result<(), Status>,
+    (file, is_ahead): (Option<Sync>, bool),
+    reply: PlanReply,
+) -> Next {
+    let plan = Plan::Sync { outcome, file, is_ahead };
     match file {
         _ if !reply.last => Next::Wait(plan),
         Some(file) => Next::EndSync(plan, file),

@@ -213,3 +213,109 @@ fn goodbye_goes_to_every_lane_that_may_have_a_session() {
     harness.call(3, chmod(InodeNo((2 << 48) | 3)));
     assert_eq!(harness.take().head.op, Op::Setattr, "a later call opens a new session");
 }
+
+/// Begins the sync of a file that is still being written; returns the request of its name.
+fn ahead(harness: &mut Harness, id: u64) -> ReceivedRequest {
+    harness.call(id, Call::SyncAhead(Sync { inode: FILE, contents: true, handle: None }));
+    let names = harness.take();
+    assert_eq!((names.head.op, names.head.shard), (Op::Sync, FILE.shard()));
+    assert!(harness.requests.is_empty(), "its contents are still to come");
+    names
+}
+
+#[test]
+fn the_contents_of_a_file_that_is_still_written_are_synced_behind_its_name() {
+    // The reply of the metadata shard comes before the contents are asked for, behind that, or last.
+    for names_at in 0..3 {
+        let mut harness = Harness::new(2);
+        let names = ahead(&mut harness, 1);
+        if names_at == 0 {
+            harness.answer(&names, &[]);
+        }
+        assert!(harness.answers().is_empty());
+        harness.sync_contents(1, Ok(()));
+        let contents = harness.take();
+        let data = harness.shape.map.data_shard(FILE, 0);
+        assert_eq!((contents.head.op, contents.head.shard), (Op::Sync, data));
+        if names_at == 1 {
+            harness.answer(&names, &[]);
+        }
+        assert!(harness.answers().is_empty());
+        harness.answer(&contents, &[]);
+        if names_at == 2 {
+            assert!(harness.answers().is_empty());
+            harness.answer(&names, &[]);
+        }
+        assert_eq!(harness.outcome(), Ok(Answer::Done));
+        assert_eq!(harness.client.busy_count(), 0);
+    }
+}
+
+#[test]
+fn a_name_that_cannot_be_synced_fails_the_sync_behind_its_contents() {
+    let mut harness = Harness::new(2);
+    let names = ahead(&mut harness, 1);
+    harness.fail(&names, Status::Io);
+    assert!(harness.answers().is_empty(), "its caller is still waited for");
+    harness.sync_contents(1, Ok(()));
+    let contents = harness.take();
+    harness.answer(&contents, &[]);
+    assert_eq!(harness.outcome(), Err(Status::Io));
+}
+
+#[test]
+fn a_failed_write_fails_the_sync_that_has_begun() {
+    for names_first in [true, false] {
+        let mut harness = Harness::new(2);
+        let names = ahead(&mut harness, 1);
+        if names_first {
+            harness.answer(&names, &[]);
+        }
+        harness.sync_contents(1, Err(Status::NoSpace));
+        if !names_first {
+            assert!(harness.answers().is_empty());
+            harness.answer(&names, &[]);
+        }
+        assert_eq!(harness.outcome(), Err(Status::NoSpace));
+        assert!(harness.requests.is_empty(), "there is nothing to sync");
+        assert_eq!(harness.client.busy_count(), 0);
+    }
+}
+
+#[test]
+fn a_sync_is_given_up_before_its_contents_come() {
+    for names_first in [true, false] {
+        let mut harness = Harness::new(2);
+        let names = ahead(&mut harness, 1);
+        if names_first {
+            harness.answer(&names, &[]);
+        }
+        assert!(harness.interrupt(1));
+        assert_eq!(harness.outcome(), Err(Status::Interrupted));
+        harness.sync_contents(1, Ok(()));
+        if !names_first {
+            harness.answer(&names, &[]);
+        }
+        assert!(harness.requests.is_empty() && harness.answers().is_empty());
+        assert_eq!(harness.client.busy_count(), 0);
+    }
+}
+
+#[test]
+fn a_file_is_synced_apart_where_another_lane_has_its_contents() {
+    let mut harness = Harness::new(2);
+    assert!(!harness.client.syncs_apart(FILE), "there is no map yet");
+    harness.call(1, Call::Ping(LaneId(0)));
+    let ping = harness.take();
+    harness.answer(&ping, &[]);
+    let map = harness.shape.map.clone();
+    let mut found = [false; 2];
+    for number in 1..64 {
+        let inode = InodeNo::new(FILE.shard().index(), number);
+        let lane_of = |shard| map.place(shard).lane;
+        let apart = lane_of(inode.shard()) != lane_of(map.data_shard(inode, 0));
+        assert_eq!(harness.client.syncs_apart(inode), apart);
+        found[usize::from(apart)] = true;
+    }
+    assert_eq!(found, [true; 2]);
+}

@@ -138,6 +138,12 @@ impl Harness {
         known
     }
 
+    /// The contents for which a sync waits are written.
+    pub(super) fn sync_contents(&mut self, id: u64, written: Result<(), Status>) {
+        self.turn(|client, turn| client.sync_contents(turn, CallId(id), written));
+        self.run();
+    }
+
     /// Advances the clock.
     pub(super) fn wait_ms(&mut self, ms: u64) {
         self.now_ms += ms;

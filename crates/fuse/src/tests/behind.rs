@@ -1,13 +1,15 @@
-//! Changes of attributes of a new file that are answered before the server has made them.
+//! Changes of a new file that are answered before the server has made them.
 
 use super::answers::setattr_args;
-use super::harness::{Harness, u32s};
+use super::harness::{Harness, ReceivedRequest, request, u32s, u64s};
 use super::{DIRECTORY, FILE, attr};
 use crate::Behind;
 use crate::abi::Opcode;
 use alloc::sync::Arc;
+use interface::{BufId, Bulk, Event, MountMessage, NO_MAC, PeerEvent};
 use wire::{
-    Attr, Created, Entry, FileKind, Op, Setattr, Status, Wire as _, lease_flag, request_flag,
+    Attr, Created, Entry, FileKind, InodeNo, LaneId, Op, Setattr, Status, Wire as _, Written,
+    lease_flag, request_flag,
 };
 
 const MODE: u32 = 1;
@@ -20,7 +22,13 @@ fn file() -> Attr {
 
 /// A mount that has created a file, which it may write behind.
 fn created() -> Harness {
+    created_at(1)
+}
+
+/// The same, at a server with several lanes.
+fn created_at(lane_count: u16) -> Harness {
     let mut harness = Harness::with_leases();
+    harness.shape.set_lane_count(lane_count);
     harness.lane.behind.table = Some(Arc::new(Behind::default()));
     let args = [&u32s(&[0o101, 0o100_644, 0o022, 0])[..], b"a\0"].concat();
     harness.kernel_request(Opcode::Create, 7, DIRECTORY, &args);
@@ -124,4 +132,139 @@ fn a_sixteenth_change_waits_for_the_first() {
     assert_eq!(harness.reply().status, Status::Ok);
     (0..14).for_each(|_| harness.made(None));
     harness.made(Some(0o600));
+}
+
+/// A write to the end of the file, of which the server gets to know.
+fn write(harness: &mut Harness) -> ReceivedRequest {
+    let args = [u64s(&[1, 0]), u32s(&[100, 0]), u64s(&[0]), u32s(&[1, 0])].concat();
+    let data = Bulk { buf: BufId(4), start: 0, bulk_bytes: 100, crc32c: None, mac: NO_MAC };
+    let bytes = request(Opcode::Write as u32, 11, FILE, &args);
+    harness.kernel_bytes(Some(11), bytes, Some(data));
+    assert_eq!(harness.reply().status, Status::Ok, "it is answered at once");
+    let received = harness.take();
+    assert_eq!(received.head.op, Op::Write);
+    received
+}
+
+fn end_write(harness: &mut Harness, write: &ReceivedRequest) {
+    harness.answer(write, &Written { file_offset: 0, written_bytes: 100 }.to_bytes());
+}
+
+fn fsync(harness: &mut Harness) {
+    harness.kernel_request(Opcode::Fsync, 12, FILE, &u64s(&[1, 0]));
+}
+
+/// Whether different lanes have the file's name and its contents.
+fn lanes_apart(harness: &Harness) -> bool {
+    let map = &harness.shape.map;
+    map.place(FILE.shard()).lane != map.place(map.data_shard(FILE, 0)).lane
+}
+
+/// A file that is being written, whose name is made durable at another lane than its contents.
+fn writing_apart() -> (Harness, ReceivedRequest) {
+    let count = (2..64).find(|count| lanes_apart(&created_at(*count)));
+    let mut harness = created_at(count.expect("two lanes of some server"));
+    let write = write(&mut harness);
+    (harness, write)
+}
+
+#[test]
+fn the_name_is_synced_while_the_contents_are_written() {
+    let (mut harness, write) = writing_apart();
+    fsync(&mut harness);
+    let names = harness.take();
+    assert_eq!((names.head.op, names.head.shard), (Op::Sync, FILE.shard()));
+    assert!(harness.requests.is_empty(), "the contents are not there yet");
+    harness.answer(&names, &[]);
+    assert!(harness.replies.is_empty());
+    end_write(&mut harness, &write);
+    let contents = harness.take();
+    let data = harness.shape.map.data_shard(FILE, 0);
+    assert_eq!((contents.head.op, contents.head.shard), (Op::Sync, data));
+    assert!(harness.replies.is_empty());
+    harness.answer(&contents, &[]);
+    assert_eq!(harness.reply().status, Status::Ok);
+    assert!(harness.requests.is_empty(), "its name is not synced again");
+}
+
+#[test]
+fn a_lane_that_has_both_syncs_them_together() {
+    let mut harness = created();
+    let write = write(&mut harness);
+    fsync(&mut harness);
+    assert!(harness.requests.is_empty(), "one flush is enough");
+    end_write(&mut harness, &write);
+    for _ in 0..2 {
+        assert!(harness.replies.is_empty());
+        let received = harness.take();
+        assert_eq!(received.head.op, Op::Sync);
+        harness.answer(&received, &[]);
+    }
+    assert_eq!(harness.reply().status, Status::Ok);
+}
+
+#[test]
+fn nothing_is_synced_ahead_of_a_change_of_attributes() {
+    let (mut harness, write) = writing_apart();
+    assert_eq!(harness.set(MODE, 0o600), Some(0o600));
+    fsync(&mut harness);
+    assert!(harness.requests.is_empty(), "its record is still to come");
+    end_write(&mut harness, &write);
+    harness.made(Some(0o600));
+    let both = [harness.take(), harness.take()];
+    assert!(both.iter().all(|received| received.head.op == Op::Sync));
+}
+
+#[test]
+fn a_sync_that_has_begun_reports_the_write_that_fails() {
+    let (mut harness, write) = writing_apart();
+    fsync(&mut harness);
+    let names = harness.take();
+    harness.fail(&write, Status::NoSpace);
+    assert!(harness.replies.is_empty(), "its name is still waited for");
+    harness.answer(&names, &[]);
+    assert_eq!(harness.reply().status, Status::NoSpace);
+    assert!(harness.requests.is_empty());
+    // It is reported once.
+    fsync(&mut harness);
+    for _ in 0..2 {
+        let received = harness.take();
+        harness.answer(&received, &[]);
+    }
+    assert_eq!(harness.reply().status, Status::Ok);
+}
+
+#[test]
+fn a_killed_process_leaves_its_sync_when_the_contents_are_written() {
+    let (mut harness, write) = writing_apart();
+    fsync(&mut harness);
+    let names = harness.take();
+    harness.kernel_request(Opcode::Interrupt, 13, InodeNo(0), &u64s(&[12]));
+    harness.wait_ms(1_000);
+    assert!(harness.replies.is_empty(), "the write is waited for in any case");
+    end_write(&mut harness, &write);
+    harness.event(Event::Tick);
+    assert_eq!(harness.reply().status, Status::Interrupted);
+    for received in [names, harness.take()] {
+        harness.answer(&received, &[]);
+    }
+    assert!(harness.replies.is_empty());
+    assert_eq!(harness.lane.client().busy_count(), 0);
+}
+
+/// Another lane of the mount tells that something of the file is over, which was earlier.
+#[test]
+fn a_late_message_of_an_earlier_write_syncs_nothing() {
+    let (mut harness, write) = writing_apart();
+    fsync(&mut harness);
+    let names = harness.take();
+    let message = MountMessage::Written { inode: FILE };
+    harness.event(Event::Peer(PeerEvent::Message { from: LaneId(1), message }));
+    assert!(harness.requests.is_empty());
+    end_write(&mut harness, &write);
+    let contents = harness.take();
+    harness.answer(&contents, &[]);
+    assert!(harness.replies.is_empty());
+    harness.answer(&names, &[]);
+    assert_eq!(harness.reply().status, Status::Ok);
 }

@@ -1,0 +1,97 @@
+//! An FSYNC of a file of which a write behind is under way. What the caller has waited for is made
+//! durable by the metadata shard meanwhile, if that is another lane's flush: the file's name, its
+//! attributes. Its contents follow when they are written.
+//!
+//! ```text
+//! FSYNC ─ writing ─▶ SYNC of the metadata shard ─ written ─▶ SYNC of the data shard ─ both ─▶ reply
+//! ```
+//! Invariant: the request waits for what is under way in any case, so its number is not given to
+//! another one before that.
+
+use crate::begin::Decoded;
+use crate::behind::Behind;
+use crate::call_ids::call_id;
+use crate::lane::MountLane;
+use crate::pending::Wait;
+use client::{Answer, Call, Granted};
+use interface::Turn;
+use wire::{InodeNo, Status};
+
+impl MountLane {
+    /// Whether an FSYNC waits for what is under way. Its first half may begin.
+    pub(crate) fn waits_to_sync(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        (table, inode): (&Behind, InodeNo),
+    ) -> bool {
+        if !self.waits(table, pending_id, inode) {
+            return false;
+        }
+        // A change of attributes under way has its record at the metadata shard as well.
+        let may_begin = table.is_only_writing(inode)
+            && self.client.takes_calls()
+            && self.client.syncs_apart(inode);
+        let Some(pending) = self.pendings.get_mut(pending_id).filter(|_| may_begin) else {
+            return true;
+        };
+        if let Ok(Decoded::Call(Call::Sync(sync), continuation)) = pending.decoded() {
+            pending.continuation = continuation;
+            pending.asked_server = true;
+            pending.wait = Wait::Written(None);
+            self.client.call(turn, call_id(pending_id), Call::SyncAhead(sync));
+        }
+        true
+    }
+
+    /// Whether a request is the FSYNC of which a half has begun, with the result of its call if that
+    /// has ended.
+    pub(crate) fn sync_ahead_of(&self, pending_id: usize) -> Option<Option<Result<(), Status>>> {
+        match self.pendings.get(pending_id)?.wait {
+            Wait::Written(ended) => Some(ended),
+            Wait::Call | Wait::Groups => None,
+        }
+    }
+
+    /// The rest of that FSYNC, unless something is still under way. Always true: it goes on here.
+    pub(crate) fn sync_rest(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        (table, ended): (&Behind, Option<Result<(), Status>>),
+    ) -> bool {
+        let inode = self.node(pending_id).inode();
+        if self.waits(table, pending_id, inode) {
+            return true;
+        }
+        let Some(pending) = self.pendings.get_mut(pending_id) else { return true };
+        pending.wait = Wait::Call;
+        if pending.abandoned {
+            self.abandon_again.push(pending_id);
+        }
+        let written = table.take_error(inode).map_or(Ok(()), Err);
+        if let Some(ended) = ended {
+            let result = written.and(ended).map(|()| Answer::Done);
+            self.on_answer(turn, pending_id, result, Granted::default());
+        } else {
+            self.client.sync_contents(turn, call_id(pending_id), written);
+        }
+        true
+    }
+
+    /// The call of such an FSYNC has ended too early, as it does when the client is stopped. Whether
+    /// that is so: the request is answered when nothing is under way.
+    pub(crate) fn keeps_for_later(
+        &mut self,
+        pending_id: usize,
+        result: &Result<Answer, Status>,
+    ) -> bool {
+        let pending = self.pendings.get_mut(pending_id);
+        let Some(pending) = pending.filter(|it| matches!(it.wait, Wait::Written(_))) else {
+            return false;
+        };
+        let ended = result.as_ref().map(|_| ()).map_err(|status| *status);
+        pending.wait = Wait::Written(Some(ended));
+        true
+    }
+}
