@@ -203,7 +203,7 @@ impl Shards {
 impl Step {
     const fn action(self, ticket: Ticket, object: ObjectName) -> ObjectAction {
         match self {
-            Self::Stat => ObjectAction::Stat { ticket, object },
+            Self::Stat => ObjectAction::Stat { ticket, object, may_make: false },
             Self::Sync => ObjectAction::Sync { ticket, object },
             Self::Remove => ObjectAction::Remove { ticket, object },
             Self::Truncate { size_bytes } => ObjectAction::Truncate { ticket, object, size_bytes },

@@ -188,6 +188,12 @@ impl Object {
         wanted && (self.stat.is_none() || doubtful) && !self.stat_running
     }
 
+    /// Whether the first queued operation is a write to a file that its writer has just created, so
+    /// that it makes the object if there is none.
+    pub(crate) fn is_made_next(&self) -> bool {
+        matches!(self.queue.front(), Some(QueuedOp::Append { at: Some(0), bulk: Some(_), .. }))
+    }
+
     /// Whether a truncation at the front of the queue may begin.
     pub(crate) const fn may_begin_alone(&self) -> bool {
         let known = self.stat.is_some() && !self.doubtful && !self.stat_running;

@@ -132,7 +132,9 @@ impl Shards {
     pub(crate) fn stat_objects(&mut self, turn: &mut Turn<'_>, inode: InodeNo, ticket: Ticket) {
         let Some(stripes) = self.stripes.get(&inode) else {
             let object = self.object_name(inode, 0);
-            return turn.act(ObjectAction::Stat { ticket, object });
+            let waiting = self.objects.get(&inode);
+            let may_make = !self.fenced && waiting.is_some_and(|object| object.is_made_next());
+            return turn.act(ObjectAction::Stat { ticket, object, may_make });
         };
         let all = core::iter::once(0).chain(stripes.further.iter().copied());
         let steps = all.map(|stripe_index| (stripe_index, Step::Stat)).collect();

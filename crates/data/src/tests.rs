@@ -48,6 +48,8 @@ struct Harness {
     buf_count: u32,
     /// Changes that remove checksums stay among the outcomes.
     holds_intents: bool,
+    /// Writes are those of a new file's creator, who does not wait for them.
+    behind: bool,
 }
 
 impl Harness {
@@ -86,6 +88,7 @@ impl Harness {
             token_count: 0,
             buf_count: 0,
             holds_intents: false,
+            behind: false,
         }
     }
 
@@ -117,7 +120,7 @@ impl Harness {
             bulk,
             client: CLIENT,
             kept: false,
-            behind: false,
+            behind: self.behind,
         };
         let asked = self.with(|shards, turn| shards.submit(turn, &request)).map(|()| token);
         if !self.holds_intents {

@@ -383,6 +383,8 @@ pub enum ObjectAction {
         ticket: Ticket,
         /// Which.
         object: Object,
+        /// A write to a new file follows: the object may be made if there is none.
+        may_make: bool,
     },
     /// Remove an object, durably; succeeds if there is none. Answered by
     /// [`crate::ObjectEvent::Done`].

@@ -147,7 +147,7 @@ impl Job {
             Step::MakeDir(level) => match outcome {
                 Ok(_) | Err(EXISTS) if level == 0 => self.go(Step::MakeDir(1), token, objects, io),
                 Ok(_) | Err(EXISTS) => self.go(Step::Create, token, objects, io),
-                Err(errno) => self.fail(errno, objects, io),
+                Err(errno) => self.not_made(errno, token, objects, io),
             },
             Step::Move => self.on_moved(outcome, token, objects, io),
             Step::Shorten | Step::Punch => match outcome {
@@ -195,7 +195,10 @@ impl Job {
             FileState::Unknown | FileState::Opening => {
                 objects.slot(self.object_index).file = FileState::Opening;
                 // An object that is not open and written from its beginning is usually new.
-                let is_new = matches!(self.kind, JobKind::Write { offset: 0, .. });
+                let is_new = matches!(
+                    self.kind,
+                    JobKind::Write { offset: 0, .. } | JobKind::Stat { may_make: true, .. }
+                );
                 let step = if is_new { Step::Create } else { Step::Open };
                 self.go(step, token, objects, io)
             }
@@ -225,7 +228,7 @@ impl Job {
                 self.go(Step::MakeDir(0), token, objects, io)
             }
             Err(NOT_FOUND) if !self.kind.creates() => self.absent(objects, io),
-            Err(errno) => self.fail(errno, objects, io),
+            Err(errno) => self.not_made(errno, token, objects, io),
         }
     }
 
@@ -325,7 +328,7 @@ impl Job {
                 true
             }
             JobKind::Sync { .. } => self.go(Step::Sync, token, objects, io),
-            JobKind::Stat { ticket } => {
+            JobKind::Stat { ticket, .. } => {
                 io.counters.syscall_count += 1;
                 let result = borrowed(objects, self.object_index, stat_of);
                 let result = result.map(Some);
@@ -504,7 +507,7 @@ impl Job {
             JobKind::Seek { ticket, .. } => {
                 Event::Object(ObjectEvent::Sought { ticket, result: Ok(None) })
             }
-            JobKind::Stat { ticket } => {
+            JobKind::Stat { ticket, .. } => {
                 Event::Object(ObjectEvent::Stat { ticket, result: Ok(None) })
             }
         };
@@ -548,7 +551,7 @@ impl Job {
                 io.end_sums(sums, Err(errno), self.missed);
                 return true;
             }
-            JobKind::Stat { ticket } => {
+            JobKind::Stat { ticket, .. } => {
                 Event::Object(ObjectEvent::Stat { ticket, result: Err(errno) })
             }
             JobKind::Seek { ticket, .. } => {

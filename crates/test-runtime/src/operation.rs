@@ -94,7 +94,10 @@ impl Operation {
             Action::Object(ObjectAction::Load { ticket, object, ranges }) => {
                 Self::Load { ticket, object, ranges: list(arena.get(ranges)) }
             }
-            Action::Object(ObjectAction::Stat { ticket, object }) => Self::Stat { ticket, object },
+            // The write that follows makes it.
+            Action::Object(ObjectAction::Stat { ticket, object, may_make: _ }) => {
+                Self::Stat { ticket, object }
+            }
             Action::Object(ObjectAction::Remove { ticket, object }) => {
                 Self::Remove { ticket, object }
             }

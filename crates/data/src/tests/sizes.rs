@@ -130,3 +130,41 @@ fn later_writes_do_not_delay_a_size() {
     assert!(third > second);
     assert_eq!(harness.size_reply(token), (second, 200));
 }
+
+/// The next query of the object's size, and whether it may make the object.
+fn query(harness: &mut Harness) -> (Ticket, bool) {
+    let Action::Object(ObjectAction::Stat { ticket, may_make, .. }) = harness.one() else {
+        panic!("nothing is known of the object");
+    };
+    (ticket, may_make)
+}
+
+#[test]
+fn the_query_before_the_first_write_of_a_new_file_may_make_its_object() {
+    let write = |harness: &mut Harness, file_offset, behind| {
+        let (inode, clears) = (FILE, wire::ClearPrivileges::Nothing);
+        let bulk = Some(harness.bulk(10));
+        let body = Write { inode, file_offset, append: behind, clears }.to_bytes();
+        harness.behind = behind;
+        harness.try_ask(Op::Write, SHARDS.data_shard(FILE, 0), &body, bulk).unwrap()
+    };
+    // Only a file's creator writes behind, and an empty file has this size.
+    for (file_offset, behind, may_make) in [(0, true, true), (1, true, false), (0, false, false)] {
+        let mut harness = Harness::new(&[]);
+        let token = write(&mut harness, file_offset, behind);
+        let (ticket, made) = query(&mut harness);
+        assert_eq!(made, may_make);
+        harness.on_stat(ticket, Some(0));
+        if (file_offset, behind) == (1, true) {
+            assert_eq!(harness.outcomes(), [refused(token, Status::Stale)]);
+            continue;
+        }
+        let writing = harness.one();
+        assert!(matches!(writing, Action::Object(ObjectAction::Write { object_offset: 0, .. })));
+    }
+    // The first operation decides: a glimpse makes nothing.
+    let mut harness = Harness::new(&[]);
+    harness.glimpse();
+    write(&mut harness, 0, true);
+    assert!(!query(&mut harness).1);
+}

@@ -58,6 +58,7 @@ pub(crate) enum JobKind {
     },
     Stat {
         ticket: Ticket,
+        may_make: bool,
     },
     Remove {
         ticket: Ticket,
@@ -101,11 +102,11 @@ impl JobKind {
     pub(crate) const fn creates(self) -> bool {
         match self {
             Self::Write { .. } | Self::Truncate { .. } | Self::Allocate { .. } => true,
+            Self::Stat { may_make, .. } => may_make,
             Self::Read { .. }
             | Self::Part { .. }
             | Self::Sum { .. }
             | Self::GiveBack { .. }
-            | Self::Stat { .. }
             | Self::Seek { .. }
             | Self::Sync { .. }
             | Self::Remove { .. } => false,

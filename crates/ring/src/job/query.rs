@@ -1,6 +1,10 @@
 //! Queries that a file answers at once.
 
-use interface::ObjectStat;
+use super::{Job, JobKind, Step};
+use crate::driver::Token;
+use crate::io_context::IoContext;
+use crate::objects::Objects;
+use interface::{Errno, ObjectStat};
 use rustix::fs::{AtFlags, SeekFrom, StatxFlags, seek, statx};
 use std::os::fd::BorrowedFd;
 
@@ -26,4 +30,22 @@ pub(super) fn stat_of(file: BorrowedFd<'_>) -> rustix::io::Result<ObjectStat> {
         size_bytes: found.stx_size,
         allocated_bytes: found.stx_blocks.saturating_mul(STAT_BLOCK_BYTES),
     })
+}
+
+impl Job {
+    /// The object cannot be made. A query only tried it for the write that follows, which meets the
+    /// error.
+    pub(super) fn not_made(
+        &mut self,
+        errno: Errno,
+        token: Token,
+        objects: &mut Objects,
+        io: &mut IoContext,
+    ) -> bool {
+        let JobKind::Stat { ticket, may_make: true } = self.kind else {
+            return self.fail(errno, objects, io);
+        };
+        self.kind = JobKind::Stat { ticket, may_make: false };
+        self.go(Step::Open, token, objects, io)
+    }
 }

@@ -146,7 +146,9 @@ impl Parts {
                 (object, JobKind::Seek { ticket, offset, hole })
             }
             ObjectAction::Sync { ticket, object } => (object, JobKind::Sync { ticket }),
-            ObjectAction::Stat { ticket, object } => (object, JobKind::Stat { ticket }),
+            ObjectAction::Stat { ticket, object, may_make } => {
+                (object, JobKind::Stat { ticket, may_make })
+            }
             ObjectAction::Remove { ticket, object } => (object, JobKind::Remove { ticket }),
         };
         self.begin(object, kind);

@@ -89,7 +89,16 @@ fn read(
 }
 
 fn stat(ring: &mut Ring, recorder: &mut Recorder, object: Object) -> Option<ObjectStat> {
-    match ask(ring, recorder, Action::Object(ObjectAction::Stat { ticket: Ticket(4), object })) {
+    stat_or_make(ring, recorder, (object, false))
+}
+
+fn stat_or_make(
+    ring: &mut Ring,
+    recorder: &mut Recorder,
+    (object, may_make): (Object, bool),
+) -> Option<ObjectStat> {
+    let action = ObjectAction::Stat { ticket: Ticket(4), object, may_make };
+    match ask(ring, recorder, Action::Object(action)) {
         Event::Object(ObjectEvent::Stat { ticket: Ticket(4), result }) => result.unwrap(),
         other => panic!("{other:?}"),
     }
@@ -248,6 +257,29 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
     );
     assert_eq!(read(&mut ring, &mut recorder, (object, 0), 100), None);
     assert_eq!(ring.buffer_bytes(), 0, "every buffer was released");
+}
+
+#[test]
+fn a_query_before_the_first_write_makes_the_object() {
+    let dir = tempdir();
+    let faults = Faults::default();
+    let (mut ring, mut recorder) = open(dir.path(), 0, &faults);
+    turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
+    let object = object(0xb_c123);
+    let path = dir.path().join("03/2f/00000000000bc123.1");
+
+    // Where it cannot, the write that follows meets the error.
+    faults.lock().unwrap().push((FaultPoint::ObjectOpen, Errno(28)));
+    assert_eq!(stat_or_make(&mut ring, &mut recorder, (object, true)), None);
+    assert!(!path.exists());
+
+    let made = stat_or_make(&mut ring, &mut recorder, (object, true));
+    assert_eq!(made, Some(ObjectStat { size_bytes: 0, allocated_bytes: 0 }));
+    assert!(path.exists());
+    assert_eq!(write(&mut ring, &mut recorder, (object, 0), b"abc"), done(Ok(())));
+    let found = stat_or_make(&mut ring, &mut recorder, (object, true));
+    assert_eq!(found.map(|found| found.size_bytes), Some(3), "what is there stays");
+    assert_eq!(fs::read(&path).unwrap(), b"abc");
 }
 
 /// On an object of 10 bytes.

@@ -60,7 +60,11 @@ impl Fixture {
 
     /// After one more turn no buffer is in use.
     fn assert_freed(&mut self) {
-        let action = Action::Object(ObjectAction::Stat { ticket: Ticket(99), object: OBJECT });
+        let action = Action::Object(ObjectAction::Stat {
+            ticket: Ticket(99),
+            object: OBJECT,
+            may_make: false,
+        });
         self.ring.with(|turn| turn.act(action));
         turns(&mut self.ring, &mut self.recorder, |recorder| !recorder.events.is_empty());
         self.recorder.events.clear();

@@ -57,7 +57,7 @@ impl Fixture {
     }
 
     fn stat(&mut self, object: Object) -> ObjectStat {
-        let stat = Action::Object(ObjectAction::Stat { ticket: TICKET, object });
+        let stat = Action::Object(ObjectAction::Stat { ticket: TICKET, object, may_make: false });
         match ask(&mut self.ring, &mut self.recorder, stat) {
             Event::Object(ObjectEvent::Stat { result, .. }) => result.unwrap().unwrap(),
             other => panic!("{other:?}"),
