@@ -30,6 +30,9 @@ const STEP_COUNT_MAX: usize = 64;
 /// Most stripes that one operation may add: an allocation of more finds no space anywhere.
 const ADDED_COUNT_MAX: usize = Layout::ALLOCATED_COUNT_MAX as usize;
 
+/// Most stripes that are recorded before a file that is written in order has come to them.
+const NEXT_COUNT_MAX: usize = 16;
+
 /// The stripes of a file that may have objects, behind the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Stripes {
@@ -88,6 +91,10 @@ impl Shards {
         }
         if added.is_empty() {
             return false;
+        }
+        if layout.is_spread() && matches!(front, QueuedOp::Write { .. }) {
+            let next = next_stripes(layout, known, &added);
+            added.extend(next);
         }
         if known.is_none() && object.running_count > 0 {
             return true;
@@ -413,6 +420,25 @@ impl Object {
         let object_bytes = self.stripe_bytes.get(&stripe_index).copied().unwrap_or(0);
         object_bytes.saturating_sub(file_offset - layout.start(stripe_index))
     }
+}
+
+/// The stripes of this part that a file which is written from its beginning to its end goes on
+/// with. They are recorded with those that it needs now, so that not every write waits for a flush
+/// of the log; of a short file only a few.
+fn next_stripes(
+    layout: Layout,
+    known: Option<&BTreeSet<u32>>,
+    added: &BTreeSet<u32>,
+) -> BTreeSet<u32> {
+    let known_last = known.and_then(BTreeSet::last).copied().unwrap_or(0);
+    let (Some(first), Some(last)) = (added.first(), added.last()) else { return BTreeSet::new() };
+    let goes_on = *first == known_last.saturating_add(layout.stripe_count.into());
+    let count = known.map_or(0, BTreeSet::len).min(NEXT_COUNT_MAX);
+    let all = (1..=count).filter_map(|ahead| {
+        let ahead = u32::try_from(ahead).ok()?.checked_mul(layout.stripe_count.into())?;
+        last.checked_add(ahead).filter(|index| layout.start(*index) < layout.file_bytes_max())
+    });
+    all.filter(|_| goes_on).collect()
 }
 
 /// The ranges that an operation fills: their objects must exist.

@@ -34,14 +34,18 @@ struct World {
 }
 
 fn shards_of(log: &[(Transno, Vec<u8>)], term: u32) -> Shards {
+    let counts = wire::ShardCounts { meta: 1, data: 1 };
+    shards_with(Map::single_server(1, counts, wire::Term(1)), log, term)
+}
+
+fn shards_with(map: Map, log: &[(Transno, Vec<u8>)], term: u32) -> Shards {
     let mut recorded = Recorded::new(ShardId::data(0));
     for (transno, change) in log {
         recorded.replay(*transno, change).unwrap();
     }
     recorded.start_term(wire::Term(term));
-    let counts = wire::ShardCounts { meta: 1, data: 1 };
     let config = DataConfig {
-        map: Map::single_server(1, counts, wire::Term(1)),
+        map,
         lane: LaneId(0),
         server: wire::ServerId::FIRST,
         object_count_max: 100,
@@ -482,4 +486,54 @@ fn the_recorded_layout_holds_whatever_a_request_states() {
     assert_eq!(world.stripes(), [0, 1, 2, 3]);
     let read = Read { inode: FILE, file_offset: 0, read_bytes: 300, accesses: false };
     assert_eq!(world.ask(Op::Read, &read, None).unwrap().1, bytes);
+}
+
+/// Two servers, each with one data shard.
+fn two_servers() -> Map {
+    let server = |id, address| wire::ServerRow { id, lane_count: 1, address };
+    let (one, two) = (wire::ServerId::FIRST, wire::ServerId(2));
+    let run = |first, server| wire::ShardRun { first, shard_count: 1, server, term: wire::Term(1) };
+    let address = "192.0.2.7:7117".parse().unwrap();
+    let servers =
+        [server(one, wire::ServerAddress::Initial), server(two, wire::ServerAddress::At(address))];
+    let runs = [
+        run(ShardId::meta(0), one),
+        run(ShardId::meta(1), two),
+        run(ShardId::data(0), one),
+        run(ShardId::data(1), two),
+    ];
+    let counts = wire::ShardCounts { meta: 2, data: 2 };
+    Map::new(wire::MapEpoch(1), counts, servers.into(), runs.into()).unwrap()
+}
+
+#[test]
+fn a_part_that_is_written_in_order_seldom_waits_for_records_of_its_stripes() {
+    let map = two_servers();
+    let is_home = |inode: &InodeNo| map.data_shard(*inode, 0) == ShardId::data(0);
+    let inode = (1..).map(InodeNo).find(is_home).unwrap();
+    let mut world = World::new();
+    world.shards = shards_with(map, &[], 1);
+    world.layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2 };
+    let clears = wire::ClearPrivileges::Nothing;
+    let (mut recorded, mut waits) = (Vec::new(), 0);
+    for written_count in 1..=60_usize {
+        let file_offset = (written_count as u64 - 1) * 2 * world.layout.stripe_unit_bytes;
+        let body = Write { inode, file_offset, append: false, clears };
+        world.ask(Op::Write, &body, Some(b"bytes")).unwrap();
+        let before = recorded.len();
+        recorded = Vec::new();
+        for (_, change) in &world.log {
+            if let Ok(Change::Contents(ContentsChange::Stripe { stripe_index, .. })) =
+                Change::decode_all(change)
+            {
+                recorded.push(stripe_index);
+            }
+        }
+        waits += usize::from(recorded.len() > before);
+        let further = written_count - 1;
+        assert!(recorded.len() >= further && recorded.len() <= 2 * further, "{recorded:?}");
+    }
+    assert!(recorded.iter().all(|index| index % 2 == 0), "of this part: {recorded:?}");
+    assert!(recorded.len() < 60 + 17, "{} are recorded", recorded.len());
+    assert!(waits < 12, "{waits} of 60 writes have waited");
 }
