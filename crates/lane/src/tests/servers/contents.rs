@@ -566,7 +566,7 @@ fn files_over_several_servers_equal_a_model() {
     let (mut crashes, mut cuts, mut replays) = (0, 0, 0);
     for seed in 101..=103 {
         let mut run = Run::on(seed, spread(seed), 200_000);
-        run.work(70);
+        run.work(45);
         let count = run.cluster.servers.len() as u16;
         let is_spread = run.files.iter().all(|file| file.layout.stripe_count == count);
         assert!(is_spread, "seed {seed}: a stripe at each server");
