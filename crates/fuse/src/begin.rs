@@ -248,7 +248,8 @@ impl<'a> RequestDecoder<'a> {
 
     fn unlink(mut self) -> Result<Decoded<'a>, Status> {
         let name = self.args.name()?;
-        let request = wire::Unlink { caller: self.caller(), parent: self.header.inode, name };
+        let request =
+            wire::Unlink { caller: self.caller(), parent: self.header.inode, name, behind: None };
         Ok(Decoded::Call(Call::Unlink(request), Continuation::Done))
     }
 

@@ -56,6 +56,7 @@ impl Lane {
             message: response.body,
             lease: response.lease.map(|lease| lease.grant),
             further: response.lease.map_or(&[], |lease| &lease.further),
+            new_files: response.lease.and_then(|lease| lease.new_files),
             token,
         };
         let head = Header::Reply(Reply {

@@ -179,7 +179,7 @@ impl Harness {
     ) -> Result<Created, Status> {
         let (umask, exclusive, handle) = (0, true, None);
         let name = name(text);
-        let args = Create { caller, parent, name, mode, umask, exclusive, handle };
+        let args = Create { caller, parent, name, mode, umask, exclusive, handle, behind: None };
         match self.status(Op::Create, &args) {
             Status::Ok => Ok(Created::decode_all(&self.reply).unwrap()),
             status => Err(status),
@@ -193,7 +193,7 @@ impl Harness {
     }
 
     pub(crate) fn unlink(&mut self, parent: InodeNo, text: &str) -> Effect {
-        self.execute(Op::Unlink, &Unlink { caller: root(), parent, name: name(text) })
+        self.execute(Op::Unlink, &Unlink { caller: root(), parent, name: name(text), behind: None })
     }
 
     pub(crate) fn open(&mut self, inode: InodeNo, handle: Handle) -> Status {

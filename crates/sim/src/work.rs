@@ -310,7 +310,7 @@ impl CallSpec {
                 Call::Link(wire::Link { caller, inode, parent, name: name(number) })
             }
             Self::Unlink { parent, name: number } => {
-                Call::Unlink(wire::Unlink { caller, parent, name: name(number) })
+                Call::Unlink(wire::Unlink { caller, parent, name: name(number), behind: None })
             }
             Self::Rmdir { parent, name: number } => {
                 Call::Rmdir(wire::Rmdir { caller, parent, name: name(number) })

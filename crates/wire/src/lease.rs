@@ -3,7 +3,7 @@
 
 use crate::codec::{DecodeError, List, Reader, Wire, Writer};
 use crate::message::message;
-use crate::{InodeNo, LeaseNo, Name, ProtocolError, RecallNo};
+use crate::{InodeNo, Layout, LeaseNo, Name, ProtocolError, RecallNo, Timestamp};
 
 /// Bits of [`LeaseGrant::granted`].
 pub mod lease_flag {
@@ -16,10 +16,13 @@ pub mod lease_flag {
     pub const CONTENTS: u8 = 4;
     /// The new name of a rename.
     pub const NEW_NAME: u8 = 8;
-    /// The new file may be written behind: other clients see it only when that is done.
+    /// The new file may be written behind, the names of the new directory changed behind: other
+    /// clients see it only when that is done.
     pub const WRITING: u8 = 16;
+    /// [`super::NewFiles`] precede the grant.
+    pub const NEW_FILES: u8 = 32;
     /// Every bit that is defined.
-    pub const ALL: u8 = ATTRIBUTES | NAME | CONTENTS | NEW_NAME | WRITING;
+    pub const ALL: u8 = ATTRIBUTES | NAME | CONTENTS | NEW_NAME | WRITING | NEW_FILES;
 }
 
 /// What a reply grants: the end of the suffix of a reply with [`crate::reply_flag::LEASES`].
@@ -72,7 +75,8 @@ pub enum LeaseKey<'a> {
     All,
     /// The bytes of a file in page caches, at its data shard.
     Pages(InodeNo),
-    /// A new file, which its client writes behind.
+    /// A new file, which its client writes behind, or a new directory, whose names it changes
+    /// behind.
     Writing(InodeNo),
 }
 
@@ -121,6 +125,44 @@ impl<'a> Wire<'a> for LeaseKey<'a> {
 pub const BEHIND_BYTES_MAX: u64 = 32 << 20;
 
 message! {
+    /// Inode numbers for files that a client creates behind, given with
+    /// [`lease_flag::NEW_FILES`].
+    NewFiles {
+        /// The first number.
+        first: InodeNo,
+        /// How many consecutive numbers, at least 1.
+        count: u32,
+        /// The layout that new files have.
+        layout: Layout,
+    }
+}
+
+impl NewFiles {
+    /// Encoded bytes.
+    pub const WIRE_BYTES: usize = 8 + 4 + 8 + 2;
+}
+
+message! {
+    /// A create that its caller has the answer of ([`crate::Create`]).
+    CreateBehind {
+        /// The number of the file: one of those that the server has given this client.
+        inode: InodeNo,
+        /// The file's times.
+        at: Timestamp,
+    }
+}
+message! {
+    /// [`crate::Op::Claim`]. No reply body.
+    Claim {
+        /// The directory.
+        inode: InodeNo,
+        /// The lowest number of the client's creates under way in it.
+        first: InodeNo,
+        /// How many consecutive numbers, up to the highest of them; 0 if no create is under way.
+        count: u32,
+    }
+}
+message! {
     /// The body of a [`crate::FrameKind::Recall`]: these leases end. The client invalidates the
     /// keys, cached or not, and then acknowledges.
     Recall<'a> {
@@ -139,7 +181,8 @@ message! {
         recall_nos: List<'a, RecallNo>,
         /// The client has dropped every lease of this server lane up to this one; 0: none.
         dropped_until: LeaseNo,
-        /// Files that the client does not write behind any more: nothing of them is under way.
+        /// Files and directories that the client does not change behind any more: nothing of them is
+        /// under way.
         written: List<'a, InodeNo>,
     }
 }

@@ -71,7 +71,10 @@ pub use id::{
 };
 pub use inspect::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection};
 pub use layout::{Layout, StripePart};
-pub use lease::{BEHIND_BYTES_MAX, LeaseGrant, LeaseKey, Recall, RecallAck, lease_flag};
+pub use lease::{
+    BEHIND_BYTES_MAX, Claim, CreateBehind, LeaseGrant, LeaseKey, NewFiles, Recall, RecallAck,
+    lease_flag,
+};
 pub use list::{FILE_BYTES_MAX, ListRead, PIECE_COUNT_MAX, Piece, Pieces, ReadList, WriteList};
 pub use map::{Map, Place, ServerAddress, ServerRow, ShardRun};
 pub use message::*;

@@ -4,7 +4,8 @@
 
 use crate::codec::{Bytes, DecodeError, List, Reader, Wire, Writer};
 use crate::{
-    Attr, Caller, FileKind, HandleId, InodeNo, Name, ProtocolError, ShardId, Timestamp, Transno,
+    Attr, Caller, CreateBehind, FileKind, HandleId, InodeNo, Name, ProtocolError, ShardId,
+    Timestamp, Transno,
 };
 
 macro_rules! message {
@@ -253,6 +254,8 @@ message! {
         /// The handle to open on it. The creator may open it with any mode, whatever the permission
         /// bits are.
         handle: Option<Handle>,
+        /// The caller has the answer already (docs/protocol.md 20.7).
+        behind: Option<CreateBehind>,
     }
 }
 message! {

@@ -535,6 +535,11 @@ lane_operations: Lane {
     Resume = 51, resume, [], SHARD { reply: ReplyBody::Resumed, recovery: DuringRecovery::Runs };
     /// After a restart: this client lane has replayed all it retained for this shard.
     ReplayDone = 52, replay_done, [], SHARD { recovery: DuringRecovery::Runs, waits: true };
+    /// A directory whose names a client changes behind: grant that again at a recovering server.
+    Claim = 60, claim, [inode], DEFAULT {
+        route: Route::Meta,
+        recovery: DuringRecovery::Registers
+    };
     /// The client lane disconnects: its sessions at this lane are removed durably.
     Goodbye = 53, goodbye, [], DEFAULT {};
     /// Define or remove an export. Administrative.

@@ -1,12 +1,12 @@
 //! The body of a reply: a message, what is granted with it, and a redo token.
 //!
 //! ```text
-//! message | further attributes, lease | token, 4 token_bytes
-//!           with reply_flag::LEASES     with reply_flag::TOKEN
+//! message | further attributes, new files, lease | token, 4 token_bytes
+//!           with reply_flag::LEASES                with reply_flag::TOKEN
 //! ```
 
 use crate::codec::{DecodeError, Wire, Writer};
-use crate::{Attr, LeaseGrant, ProtocolError, Reply, reply_flag};
+use crate::{Attr, LeaseGrant, NewFiles, ProtocolError, Reply, lease_flag, reply_flag};
 use alloc::vec::Vec;
 
 /// The parts of a reply's body.
@@ -18,6 +18,8 @@ pub struct ReplyParts<'a> {
     pub lease: Option<LeaseGrant>,
     /// Attributes of further inodes, granted as well: [`LeaseGrant::further_count`] of them.
     pub further: &'a [u8],
+    /// Numbers for new files, with [`lease_flag::NEW_FILES`].
+    pub new_files: Option<NewFiles>,
     /// The redo token, if the change is not durable yet.
     pub token: Option<&'a [u8]>,
 }
@@ -38,21 +40,23 @@ impl<'a> ReplyParts<'a> {
             (rest, Some(token))
         };
         if reply.flags & reply_flag::LEASES == 0 {
-            return Ok(Self { message: rest, lease: None, further: &[], token });
+            let (further, new_files) = (&[][..], None);
+            return Ok(Self { message: rest, lease: None, further, new_files, token });
         }
         if reply.flags & reply_flag::FROM_SLOT != 0 {
             return Err(ProtocolError::Malformed);
         }
-        let message_bytes = rest.len().checked_sub(LeaseGrant::WIRE_BYTES);
-        let (rest, lease) = rest.split_at(message_bytes.ok_or(ProtocolError::Malformed)?);
-        let lease = LeaseGrant::decode_all(lease).map_err(|error| match error {
-            DecodeError::ProtocolError(protocol_error) => protocol_error,
-            DecodeError::Status(_) => ProtocolError::Malformed,
-        })?;
+        let (rest, lease) = split_last(rest, LeaseGrant::WIRE_BYTES)?;
+        let lease: LeaseGrant = decoded(lease)?;
+        let (rest, new_files) = if lease.granted & lease_flag::NEW_FILES == 0 {
+            (rest, None)
+        } else {
+            let (rest, new_files) = split_last(rest, NewFiles::WIRE_BYTES)?;
+            (rest, Some(decoded(new_files)?))
+        };
         let further_bytes = usize::from(lease.further_count) * Attr::WIRE_BYTES;
-        let message_bytes = rest.len().checked_sub(further_bytes);
-        let (message, further) = rest.split_at(message_bytes.ok_or(ProtocolError::Malformed)?);
-        Ok(Self { message, lease: Some(lease), further, token })
+        let (message, further) = split_last(rest, further_bytes)?;
+        Ok(Self { message, lease: Some(lease), further, new_files, token })
     }
 
     /// The attributes of further inodes.
@@ -69,6 +73,9 @@ impl<'a> ReplyParts<'a> {
         to.put(self.message);
         if let Some(lease) = &self.lease {
             to.put(self.further);
+            if let Some(new_files) = &self.new_files {
+                to.write(new_files);
+            }
             to.write(lease);
         }
         if let Some(token) = self.token {
@@ -86,12 +93,24 @@ impl<'a> ReplyParts<'a> {
     }
 }
 
+/// Splits the last bytes off.
+fn split_last(body: &[u8], last_bytes: usize) -> Result<(&[u8], &[u8]), ProtocolError> {
+    let first_bytes = body.len().checked_sub(last_bytes).ok_or(ProtocolError::Malformed)?;
+    Ok(body.split_at(first_bytes))
+}
+
+fn decoded<'a, T: Wire<'a>>(bytes: &'a [u8]) -> Result<T, ProtocolError> {
+    T::decode_all(bytes).map_err(|error| match error {
+        DecodeError::ProtocolError(protocol_error) => protocol_error,
+        DecodeError::Status(_) => ProtocolError::Malformed,
+    })
+}
+
 fn split_token(body: &[u8]) -> Result<(&[u8], &[u8]), ProtocolError> {
     let (rest, length) = body
         .split_last_chunk::<{ ReplyParts::TOKEN_LENGTH_BYTES }>()
         .ok_or(ProtocolError::Malformed)?;
     let token_bytes = usize::try_from(u32::from_le_bytes(*length));
     let token_bytes = token_bytes.map_err(|_| ProtocolError::Malformed)?;
-    let rest_bytes = rest.len().checked_sub(token_bytes).ok_or(ProtocolError::Malformed)?;
-    Ok(rest.split_at(rest_bytes))
+    split_last(rest, token_bytes)
 }

@@ -79,6 +79,10 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
                 umask: 0o22,
                 exclusive: true,
                 handle: Some(handle),
+                behind: Some(CreateBehind {
+                    inode: InodeNo(97),
+                    at: Timestamp { secs: 9, nanos: 10 },
+                }),
             }
             .to_bytes(),
             Op::Mkdir => {
@@ -104,7 +108,11 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             }
             .to_bytes(),
             Op::Link => Link { caller: caller(), inode, parent, name: name("h") }.to_bytes(),
-            Op::Unlink => Unlink { caller: caller(), parent, name: name("f") }.to_bytes(),
+            Op::Unlink => {
+                let behind = Some(Timestamp { secs: 9, nanos: 10 });
+                Unlink { caller: caller(), parent, name: name("f"), behind }.to_bytes()
+            }
+            Op::Claim => Claim { inode, first: InodeNo(98), count: 99 }.to_bytes(),
             Op::Rmdir => Rmdir { caller: caller(), parent, name: name("d") }.to_bytes(),
             Op::Rename => Rename {
                 caller: caller(),
@@ -289,6 +297,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     reply("lock_found", LockFound { found: Some(row) }.to_bytes());
     reply("lock_cancelled", LockCancelled { waited: true }.to_bytes());
     reply("lease", lease().to_bytes());
+    reply("new_files", new_files().to_bytes());
     reply("recall", recall(&recalled()));
     let recall_nos = [RecallNo(92), RecallNo(93)].map(|no| no.to_bytes()).concat();
     let recall_nos = List::new(2, &recall_nos);
@@ -375,6 +384,10 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
 fn lease() -> LeaseGrant {
     let granted = lease_flag::ATTRIBUTES | lease_flag::NAME;
     LeaseGrant { lease_no: LeaseNo(0x1_0000_005f), term_ms: 10_000, granted, further_count: 2 }
+}
+
+fn new_files() -> NewFiles {
+    NewFiles { first: InodeNo(0x1_0000_0001), count: 1024, layout: Layout::DEFAULT }
 }
 
 /// Keys of every kind.
@@ -530,11 +543,17 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     frame("map note", Header::MapNote, None, &map.to_bytes());
     let attr = Entry { attr: ATTR }.to_bytes();
     let (lease, further) = (Some(lease()), &[&attr[..], &attr[..]].concat());
-    let parts = ReplyParts { message: &attr, lease, further, token: Some(b"token") };
+    let token = Some(&b"token"[..]);
+    let parts = ReplyParts { message: &attr, lease, further, new_files: None, token };
     let leased = Reply { flags: parts.flags(), status: Status::Ok, ..reply_head() };
     let mut body = Vec::new();
     parts.put(&mut Writer::new(&mut body));
     frame("reply with a lease and a token", Header::Reply(leased), None, &body);
+    let lease = lease.map(|lease| LeaseGrant { granted: lease_flag::NEW_FILES, ..lease });
+    let parts = ReplyParts { lease, new_files: Some(new_files()), ..parts };
+    let mut body = Vec::new();
+    parts.put(&mut Writer::new(&mut body));
+    frame("reply with new files", Header::Reply(leased), None, &body);
     let replay = Replay { reply: Bytes(b"reply"), token: Bytes(b"token") };
     let replayed = Request { flags: request_flag::REPLAY, ..request_head() };
     frame("replay", Header::Request(replayed), None, &replay.to_bytes());
@@ -665,7 +684,8 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
         "request cancel_lock" => CancelLock, "request relock" => Relock,
         "reply lock_set" => LockSet, "reply lock_found" => LockFound,
         "reply lock_cancelled" => LockCancelled, "reply grant" => Grant,
-        "reply lease" => LeaseGrant, "reply recall" => Recall, "reply recall_ack" => RecallAck,
+        "reply lease" => LeaseGrant, "reply new_files" => NewFiles, "request claim" => Claim,
+        "reply recall" => Recall, "reply recall_ack" => RecallAck,
         "request resume" => Resume, "request replay_done" => ReplayDone, "reply resumed" => Resumed,
     }
 }

@@ -12,6 +12,10 @@ fn attr(number: u64) -> Attr {
     Attr { flags: 0, version: Transno(number), ..Attr::elsewhere(InodeNo(number), FileKind::Fifo) }
 }
 
+fn new_files(number: u64) -> NewFiles {
+    NewFiles { first: InodeNo(number), count: 7, layout: Layout::DEFAULT }
+}
+
 fn body_of(parts: &ReplyParts<'_>) -> Vec<u8> {
     let mut body = Vec::new();
     parts.put(&mut Writer::new(&mut body));
@@ -33,7 +37,10 @@ fn a_reply_splits_into_the_parts_it_was_made_of() {
         let lease =
             rng.bool().then(|| LeaseGrant { further_count, ..lease(rng.u8(..=lease_flag::ALL)) });
         let further = if lease.is_some() { &further[..] } else { &[] };
-        let parts = ReplyParts { message, lease, further, token: rng.bool().then_some(token) };
+        let has_files = lease.is_some_and(|it| it.granted & lease_flag::NEW_FILES != 0);
+        let new_files = has_files.then(|| new_files(rng.u64(..)));
+        let token = rng.bool().then_some(token);
+        let parts = ReplyParts { message, lease, further, new_files, token };
         let reply = Reply { flags: parts.flags(), ..Reply::of(Op::Lookup) };
         let body = body_of(&parts);
         assert_eq!(ReplyParts::split(&reply, &body), Ok(parts));
@@ -50,7 +57,7 @@ fn a_reply_splits_into_the_parts_it_was_made_of() {
 #[test]
 fn a_lease_with_unknown_bits_or_from_a_slot_is_refused() {
     let lease = Some(lease(lease_flag::NAME));
-    let parts = ReplyParts { message: b"m", lease, further: &[], token: None };
+    let parts = ReplyParts { message: b"m", lease, further: &[], new_files: None, token: None };
     let mut body = body_of(&parts);
     let reply = Reply { flags: reply_flag::LEASES, ..Reply::of(Op::Lookup) };
     assert_eq!(ReplyParts::split(&reply, &body), Ok(parts));
@@ -68,11 +75,24 @@ fn a_lease_with_unknown_bits_or_from_a_slot_is_refused() {
 }
 
 #[test]
+fn new_files_that_are_cut_or_have_no_layout_are_refused() {
+    let (lease, files) = (Some(lease(lease_flag::NEW_FILES)), Some(new_files(9)));
+    let parts = ReplyParts { message: &[], lease, further: &[], new_files: files, token: None };
+    let mut body = body_of(&parts);
+    let reply = Reply { flags: reply_flag::LEASES, ..Reply::of(Op::Mkdir) };
+    assert_eq!(ReplyParts::split(&reply, &body), Ok(parts));
+    assert_eq!(ReplyParts::split(&reply, &body[1..]), Err(ProtocolError::Malformed));
+    body[12..22].fill(0);
+    assert_eq!(ReplyParts::split(&reply, &body), Err(ProtocolError::Malformed));
+}
+
+#[test]
 fn further_attributes_that_are_none_are_refused() {
     let mut further = attr(7).to_bytes();
     further[8] = 0; // No kind.
     let lease = Some(LeaseGrant { further_count: 1, ..lease(0) });
-    let parts = ReplyParts { message: b"m", lease, further: &further, token: None };
+    let (further, new_files) = (&further[..], None);
+    let parts = ReplyParts { message: b"m", lease, further, new_files, token: None };
     let body = body_of(&parts);
     let reply = Reply { flags: reply_flag::LEASES, ..Reply::of(Op::Unlink) };
     let split = ReplyParts::split(&reply, &body).unwrap();

@@ -218,6 +218,7 @@ impl Work {
                     umask: 0,
                     exclusive: true,
                     handle: None,
+                    behind: None,
                 };
                 head.encode(out, None, |to| create.encode(to));
             }

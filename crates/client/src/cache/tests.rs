@@ -53,7 +53,7 @@ const fn getattr(inode: InodeNo) -> Call<'static> {
 }
 
 fn unlink(text: &str) -> Call<'_> {
-    Call::Unlink(wire::Unlink { caller: CALLER, parent: DIR, name: name(text) })
+    Call::Unlink(wire::Unlink { caller: CALLER, parent: DIR, name: name(text), behind: None })
 }
 
 fn create(text: &str) -> Call<'_> {

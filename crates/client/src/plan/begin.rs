@@ -199,6 +199,7 @@ impl Encoder<'_> {
             umask: args.umask,
             exclusive: args.exclusive,
             handle,
+            behind: None,
         });
         let plan = Plan::Create(Create::new(handle));
         Ok(NewRequest::new(plan, Op::Create, Target::Inode(args.parent)))

@@ -190,7 +190,12 @@ fn a_reply_of_another_kind_or_slot_is_a_protocol_error() {
         let mut harness = Harness::new(1);
         harness.call(
             1,
-            Call::Unlink(Unlink { caller: CALLER, parent: FILE, name: Name::new(b"x").unwrap() }),
+            Call::Unlink(Unlink {
+                caller: CALLER,
+                parent: FILE,
+                name: Name::new(b"x").unwrap(),
+                behind: None,
+            }),
         );
         let request = harness.take();
         let mut reply = harness.reply(&request);

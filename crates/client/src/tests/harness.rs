@@ -199,8 +199,8 @@ impl Harness {
         let (lease_no, term_ms) = (wire::LeaseNo(transno), 10_000);
         let granted = wire::lease_flag::ATTRIBUTES;
         let lease = LeaseGrant { lease_no, term_ms, granted, further_count: 0 };
-        let parts =
-            ReplyParts { message: body, lease: Some(lease), further: &[], token: Some(&token) };
+        let (lease, token) = (Some(lease), Some(&token[..]));
+        let parts = ReplyParts { message: body, lease, further: &[], new_files: None, token };
         let (transno, flags) = (Transno(transno), parts.flags());
         let reply = Reply { transno, flags, ..self.reply(request) };
         let mut tokened = Vec::new();

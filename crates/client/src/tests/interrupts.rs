@@ -9,7 +9,12 @@ use wire::{Entry, Getattr, Name, Op, Status, Unlink, Wire, Written, request_flag
 const GETATTR: Call<'static> = Call::Getattr(Getattr { inode: FILE });
 
 fn unlink() -> Call<'static> {
-    Call::Unlink(Unlink { caller: CALLER, parent: FILE, name: Name::new(b"x").unwrap() })
+    Call::Unlink(Unlink {
+        caller: CALLER,
+        parent: FILE,
+        name: Name::new(b"x").unwrap(),
+        behind: None,
+    })
 }
 
 fn write() -> Call<'static> {

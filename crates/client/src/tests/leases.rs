@@ -56,7 +56,8 @@ impl Harness {
         assert_ne!(request.head.flags & request_flag::LEASES, 0, "the client asks for leases");
         let lease_no = LeaseNo(lease_no);
         let lease = LeaseGrant { lease_no, term_ms: TERM_MS, granted, further_count: 0 };
-        let parts = ReplyParts { message, lease: Some(lease), further: &[], token: None };
+        let (lease, further) = (Some(lease), &[][..]);
+        let parts = ReplyParts { message, lease, further, new_files: None, token: None };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let reply = Reply { status, flags: parts.flags(), ..self.reply(request) };
@@ -217,14 +218,18 @@ fn a_grant_that_arrives_after_its_recall_is_ignored_and_later_ones_are_not() {
 fn attributes_of_further_inodes_are_granted_like_all_others() {
     for recalled in [false, true] {
         let mut harness = harness();
-        harness.call(1, Call::Unlink(Unlink { caller: CALLER, parent: PARENT, name: a() }));
+        harness.call(
+            1,
+            Call::Unlink(Unlink { caller: CALLER, parent: PARENT, name: a(), behind: None }),
+        );
         let request = harness.take();
         assert_ne!(request.head.flags & request_flag::LEASES, 0);
         let dir = attr(PARENT, 0);
         let (lease_no, granted) = (LeaseNo(7), lease_flag::NAME);
         let lease = LeaseGrant { lease_no, term_ms: TERM_MS, granted, further_count: 1 };
         let further = &dir.to_bytes();
-        let parts = ReplyParts { message: &[], lease: Some(lease), further, token: None };
+        let lease = Some(lease);
+        let parts = ReplyParts { message: &[], lease, further, new_files: None, token: None };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let reply = Reply { flags: parts.flags(), ..harness.reply(&request) };

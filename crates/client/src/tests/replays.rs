@@ -367,8 +367,8 @@ fn comes_as_replay(rules: wire::Rules) -> Option<bool> {
     harness.close(lost.conn);
     let reply = Reply { flags: wire::reply_flag::TOKEN, transno: Transno(5), ..reply };
     let (message, mut body) = (entry(), Vec::new());
-    let parts =
-        wire::ReplyParts { message: &message, lease: None, further: &[], token: Some(b"token") };
+    let (message, token) = (&message[..], Some(&b"token"[..]));
+    let parts = wire::ReplyParts { message, lease: None, further: &[], new_files: None, token };
     parts.put(&mut wire::Writer::new(&mut body));
     harness.send(late.conn, reply, &body, None);
     harness.close(late.conn);

@@ -135,6 +135,7 @@ fn names_become_entries() {
         umask: 0o77,
         exclusive: true,
         handle: None,
+        behind: None,
     };
     let args = with(u32s(&[0o100_666, 0, 0o77, 0]), b"n\0");
     let created = Created { attr: file, made: true }.to_bytes();
@@ -151,7 +152,7 @@ fn names_become_entries() {
 #[test]
 fn names_are_removed_and_moved() {
     let (caller, parent) = (caller(), DIRECTORY);
-    let wanted = wire::Unlink { caller, parent, name: name(b"a") }.to_bytes();
+    let wanted = wire::Unlink { caller, parent, name: name(b"a"), behind: None }.to_bytes();
     let reply = exchange(Opcode::Unlink, b"a\0", Op::Unlink, &wanted, &[]);
     assert_eq!(reply, ok(7, vec![]));
 

@@ -265,7 +265,8 @@ impl Harness {
         let further_count = u8::try_from(further.len() / wire::Attr::WIRE_BYTES).unwrap();
         let lease = Some(wire::LeaseGrant { lease_no, term_ms, granted, further_count });
         let message = result.unwrap_or_default();
-        let parts = wire::ReplyParts { message, lease, further: &further, token: None };
+        let parts =
+            wire::ReplyParts { message, lease, further: &further, new_files: None, token: None };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let status = result.err().unwrap_or(Status::Ok);
@@ -313,8 +314,9 @@ impl Harness {
     pub(super) fn token(&mut self, received: &ReceivedRequest, transno: u64, body: &[u8]) {
         let flags = wire::reply_flag::TOKEN;
         let reply = Reply { flags, transno: Transno(transno), ..self.reply_to(received) };
+        let (further, token) = (&[][..], Some(&b"token"[..]));
         let parts =
-            wire::ReplyParts { message: body, lease: None, further: &[], token: Some(b"token") };
+            wire::ReplyParts { message: body, lease: None, further, new_files: None, token };
         let mut tokened = Vec::new();
         parts.put(&mut Writer::new(&mut tokened));
         self.put_reply(received.conn, reply, &tokened, None);

@@ -10,9 +10,9 @@ use disk::{Change, ClientChange};
 use interface::{Mono, Turn};
 use meta::LeaseKey;
 use wire::{
-    Attr, Changes, ClientUuid, Dirent, Grants, HEADER_BYTES, InodeNo, LeaseGrant, LeaseNo, Op,
-    OpenFor, Reader, Retry, Rule, SessionId, ShardId, SquashedIds, Status, Wire as _, lease_flag,
-    request_flag,
+    Attr, Changes, ClientUuid, Dirent, Grants, HEADER_BYTES, InodeNo, LeaseGrant, LeaseNo,
+    NewFiles, Op, OpenFor, Reader, Retry, Rule, SessionId, ShardId, SquashedIds, Status, Wire as _,
+    lease_flag, request_flag,
 };
 
 /// What a reply grants.
@@ -21,6 +21,7 @@ pub(crate) struct ReplyLease {
     pub(crate) grant: LeaseGrant,
     /// The encoded attributes of further inodes.
     pub(crate) further: Vec<u8>,
+    pub(crate) new_files: Option<NewFiles>,
 }
 
 /// A reply that is being given leases.
@@ -135,7 +136,8 @@ impl Lane {
         let term_ms = u32::try_from(self.leases.term_ms).unwrap_or(u32::MAX);
         let further_count = u8::try_from(further.len()).unwrap_or(u8::MAX);
         let grant = LeaseGrant { lease_no: granting.lease_no, term_ms, granted, further_count };
-        ReplyLease { grant, further: further.iter().flat_map(Attr::to_bytes).collect() }
+        let further = further.iter().flat_map(Attr::to_bytes).collect();
+        ReplyLease { grant, further, new_files: None }
     }
 
     /// Grants the attributes of inodes that the reply's message does not show, as they are after

@@ -2,6 +2,7 @@
 //! `meta/src/ops`, those of contents in `data`.
 
 mod cancel_lock;
+mod claim;
 mod counters;
 mod exports;
 mod freeze;

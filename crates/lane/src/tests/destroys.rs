@@ -71,7 +71,8 @@ impl Harness {
         for inode in files {
             harness.send(Op::Write, shard, &write_body(inode), Some(LAST));
         }
-        let unlink = Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name(first.0) };
+        let unlink =
+            Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name(first.0), behind: None };
         harness.send(Op::Unlink, InodeNo::ROOT.shard(), &unlink.to_bytes(), None);
         harness
     }

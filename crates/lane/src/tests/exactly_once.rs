@@ -200,9 +200,11 @@ impl Run {
                 };
                 (Op::Rename, rename.to_bytes(), None)
             }
-            Work::Unlink(text) => {
-                (Op::Unlink, wire::Unlink { caller, parent, name: name(text) }.to_bytes(), None)
-            }
+            Work::Unlink(text) => (
+                Op::Unlink,
+                wire::Unlink { caller, parent, name: name(text), behind: None }.to_bytes(),
+                None,
+            ),
             Work::Rmdir(text) => {
                 (Op::Rmdir, wire::Rmdir { caller, parent, name: name(text) }.to_bytes(), None)
             }

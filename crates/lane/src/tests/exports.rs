@@ -85,7 +85,8 @@ impl Client {
     fn file(&mut self, server: &mut TestServer, parent: InodeNo, text: &str, mode: u32) -> InodeNo {
         let handle = None;
         let (caller, name, umask) = (ROOT, name(text), 0);
-        let create = Create { caller, parent, name, mode, umask, exclusive: true, handle };
+        let create =
+            Create { caller, parent, name, mode, umask, exclusive: true, handle, behind: None };
         let got = self.ask(server, Op::Create, parent, &create);
         assert_eq!(got.head.status, Status::Ok);
         let inode = Created::decode_all(&got.body).unwrap().attr.inode;
@@ -211,7 +212,10 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         Op::Create => {
             let (exclusive, handle) = (false, Some(handle));
             let name = read_name;
-            at_dir(Create { caller, parent, name, mode, umask, exclusive, handle }.to_bytes())
+            at_dir(
+                Create { caller, parent, name, mode, umask, exclusive, handle, behind: None }
+                    .to_bytes(),
+            )
         }
         Op::Mkdir => at_dir(Mkdir { caller, parent, name: new_name, mode, umask }.to_bytes()),
         Op::Symlink => {
@@ -228,7 +232,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
             // From inside the export into it.
             Some((own, Link { caller, inode, parent: own, name: new_name }.to_bytes()))
         }
-        Op::Unlink => at_dir(Unlink { caller, parent, name: read_name }.to_bytes()),
+        Op::Unlink => at_dir(Unlink { caller, parent, name: read_name, behind: None }.to_bytes()),
         Op::Rmdir => at_dir(Rmdir { caller, parent, name: read_name }.to_bytes()),
         Op::Rename => Some((own, rename((own, "f"), (dir, "f")).to_bytes())),
         Op::Getattr => at_file(Getattr { inode }.to_bytes()),
@@ -269,6 +273,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
             at_file(GetLock { inode, kind, owner, lock, range }.to_bytes())
         }
         Op::CancelLock => at_file(CancelLock { inode, wait_id: 1 }.to_bytes()),
+        Op::Claim => at_file(wire::Claim { inode, first: inode, count: 0 }.to_bytes()),
         Op::Relock => {
             let (kind, owner, lock, pid) = (LockKind::Posix, 1, LockType::Write, 1);
             at_file(Relock { inode, kind, owner, lock, range, pid }.to_bytes())

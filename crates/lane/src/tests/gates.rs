@@ -95,7 +95,7 @@ fn chmod(inode: InodeNo) -> Setattr<'static> {
 }
 
 fn unlink(parent: InodeNo, text: &str) -> Unlink<'_> {
-    Unlink { caller: ROOT, parent, name: name(text) }
+    Unlink { caller: ROOT, parent, name: name(text), behind: None }
 }
 
 /// S18.

@@ -265,6 +265,7 @@ pub(crate) fn create(text: &str) -> wire::Create<'_> {
         umask: 0,
         exclusive: true,
         handle: None,
+        behind: None,
     }
 }
 

@@ -599,7 +599,8 @@ fn a_replay_of_an_ended_session_is_refused() {
     peer.send(&mut harness.server, &head, &[], None);
     harness.server.run();
     let mut other = harness.peers[1].take().unwrap();
-    let unlink = wire::Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name("a") };
+    let unlink =
+        wire::Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name("a"), behind: None };
     assert_eq!(other.ask(&mut harness.server, Op::Unlink, 1, &unlink).head.status, Status::Ok);
     for again in [false, true] {
         harness.server.run();

@@ -267,6 +267,7 @@ fn a_size_is_settled_when_the_map_has_come_that_says_where_it_is() {
             umask: 0,
             exclusive: true,
             handle: opened,
+            behind: None,
         };
         let request = (Op::Create, parent.shard(), args.to_bytes());
         let (status, body) = client.ask(&mut cluster, request, |_| {});

@@ -10,7 +10,7 @@ use wire::{
 };
 
 fn unlink(text: &str) -> Unlink<'_> {
-    Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name(text) }
+    Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name(text), behind: None }
 }
 
 fn write(peer: &mut Peer, server: &mut TestServer, inode: InodeNo, bytes: &[u8]) -> Status {

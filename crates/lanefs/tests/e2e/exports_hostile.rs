@@ -55,7 +55,7 @@ fn numbers_of_what_lies_outside_are_worth_nothing() {
             }),
             ask(Op::Reopen, inode, &|raw, at| raw.ask(Op::Reopen, at, &Reopen { inode, handle })),
             ask(Op::Unlink, inode, &|raw, at| {
-                raw.ask(Op::Unlink, at, &Unlink { caller, parent: inode, name })
+                raw.ask(Op::Unlink, at, &Unlink { caller, parent: inode, name, behind: None })
             }),
         ]
     };

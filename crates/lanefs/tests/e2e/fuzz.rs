@@ -86,9 +86,9 @@ fn body(op: Op, known: &Knowledge, prng: &mut Prng) -> Vec<u8> {
             let handle = prng.one_in(2).then_some(handle);
             let (mode, umask) = (prng.number() as u32, 0);
             let (exclusive, parent) = (prng.one_in(2), inode);
-            Create { caller, parent, name, mode, umask, exclusive, handle }.to_bytes()
+            Create { caller, parent, name, mode, umask, exclusive, handle, behind: None }.to_bytes()
         }
-        Op::Unlink => Unlink { caller, parent: inode, name }.to_bytes(),
+        Op::Unlink => Unlink { caller, parent: inode, name, behind: None }.to_bytes(),
         Op::Rmdir => Rmdir { caller, parent: inode, name }.to_bytes(),
         Op::Readdir => {
             let (cookie, listing_bytes_max) = (prng.number(), prng.number() as u32);

@@ -36,7 +36,8 @@ fn of_guests(client: ClientUuid) -> Hello<'static> {
 fn create(raw: &mut Raw, name: &str) -> Answer {
     let (parent, name, handle) = (InodeNo::ROOT, Name::new(name.as_bytes()).unwrap(), None);
     let (mode, umask, exclusive) = (0o600, 0, true);
-    let create = Create { caller: ROOT, parent, name, mode, umask, exclusive, handle };
+    let create =
+        Create { caller: ROOT, parent, name, mode, umask, exclusive, handle, behind: None };
     let answer = raw.answer(Op::Create, META, &create, &[]);
     assert_eq!(answer.reply.status, Status::Ok);
     answer

@@ -197,6 +197,7 @@ fn the_page_has_what_waits_and_names_of_files_are_for_those_with_the_token() {
             umask: 0,
             exclusive: true,
             handle: None,
+            behind: None,
         };
         raw.send(Op::Create, InodeNo::ROOT.shard(), |to| to.write(&create));
         let head = "GET /api/requests HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer abc";

@@ -273,8 +273,16 @@ fn nothing_is_made_for_an_owner_that_there_cannot_be() {
     let handle = Handle { id: HANDLE, open_for: OpenFor::ReadWrite };
     for (uid, gid) in [(u32::MAX, 5), (5, u32::MAX)] {
         let caller = caller(uid, gid);
-        let create =
-            Create { caller, parent, name, mode, umask, exclusive: true, handle: Some(handle) };
+        let create = Create {
+            caller,
+            parent,
+            name,
+            mode,
+            umask,
+            exclusive: true,
+            handle: Some(handle),
+            behind: None,
+        };
         let (kind, rdev, target) = (FileKind::Fifo, 0, Bytes(b"x"));
         let tmpfile = Tmpfile { caller, parent, mode, umask, linkable: true, handle };
         let mkdir = Mkdir { caller, parent, name, mode, umask };

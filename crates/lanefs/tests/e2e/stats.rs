@@ -94,6 +94,7 @@ impl Load {
             umask: 0,
             exclusive: true,
             handle: None,
+            behind: None,
         };
         self.ask(Op::Create, InodeNo::ROOT.shard(), &create, &[])
     }

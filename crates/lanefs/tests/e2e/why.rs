@@ -55,6 +55,7 @@ fn a_disk_that_does_not_flush_is_named() {
         umask: 0,
         exclusive: true,
         handle: None,
+        behind: None,
     };
     raw.send(Op::Create, InodeNo::ROOT.shard(), |to| to.write(&create));
     let parts = ["the disk has been flushing the log for "];

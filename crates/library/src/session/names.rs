@@ -25,7 +25,7 @@ impl Session {
         let target = self.target("unlink", path).await?;
         let name = checked("unlink", path, &target.name)?;
         let caller = self.options.identity.caller();
-        let call = Call::Unlink(wire::Unlink { caller, parent: target.parent, name });
+        let call = Call::Unlink(wire::Unlink { caller, parent: target.parent, name, behind: None });
         self.call("unlink", path, &call).await.map(drop)
     }
 

@@ -159,6 +159,7 @@ fn a_default_list_replaces_the_umask() {
         umask,
         exclusive,
         handle,
+        behind: None,
     };
     let file = harness.answer::<Created>(Op::Create, &args("f")).attr;
     assert_eq!(file.mode, 0o2664);

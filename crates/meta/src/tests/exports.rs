@@ -30,7 +30,7 @@ fn rename(harness: &mut Harness, (parent, text): (InodeNo, &str), (to, new): (In
 }
 
 fn unlink(harness: &mut Harness, parent: InodeNo, text: &str) {
-    let unlink = Unlink { caller: root(), parent, name: name(text) };
+    let unlink = Unlink { caller: root(), parent, name: name(text), behind: None };
     assert_eq!(harness.status(Op::Unlink, &unlink), Status::Ok);
 }
 

@@ -71,6 +71,7 @@ fn create_opens_an_existing_file_unless_exclusive() {
         umask: 0,
         exclusive: false,
         handle: Some(write_handle(1)),
+        behind: None,
     };
     let created: Created = harness.answer(Op::Create, &open("f"));
     assert_eq!((created.made, created.attr.inode, created.attr.mode), (false, file, 0o640));
@@ -104,6 +105,7 @@ fn a_new_file_may_be_written_whatever_its_mode() {
         umask: 0,
         exclusive: true,
         handle: Some(write_handle(1)),
+        behind: None,
     };
     harness.set(dir, 0o777, 5, 5);
     let created: Created = harness.answer(Op::Create, &args);

@@ -87,7 +87,7 @@ fn names_are_found_with_x_and_changed_with_w() {
     harness.file(dir, "f", 0o644);
     let caller = user(5, 5);
     let lookup = Lookup { caller, parent: dir, name: name("f") };
-    let unlink = Unlink { caller, parent: dir, name: name("f") };
+    let unlink = Unlink { caller, parent: dir, name: name("f"), behind: None };
     for (mode, found, removed) in [
         (0o700, Status::Access, Status::Access),
         (0o706, Status::Access, Status::Access),
@@ -106,7 +106,7 @@ fn in_a_sticky_directory_only_owners_remove() {
     let (dir, other) = (harness.mkdir(ROOT, "t", 0o777), harness.mkdir(ROOT, "o", 0o777));
     harness.set(dir, 0o1777, 1, 1);
     harness.set(other, 0o777, 9, 9);
-    let unlink = |caller, text| Unlink { caller, parent: dir, name: name(text) };
+    let unlink = |caller, text| Unlink { caller, parent: dir, name: name(text), behind: None };
     for text in ["a", "b", "c", "d"] {
         harness.create(user(5, 5), dir, text, 0o666).unwrap();
     }
@@ -163,7 +163,16 @@ fn the_umask_clears_permissions_and_nothing_else() {
     assert_eq!(made(&mut harness, "b", 0o7777), 0o1000, "sticky is no permission");
     let (exclusive, handle) = (true, None);
     let (name, mode, umask) = (name("f"), 0o4777, 0o4077);
-    let args = wire::Create { caller: root(), parent: ROOT, name, mode, umask, exclusive, handle };
+    let args = wire::Create {
+        caller: root(),
+        parent: ROOT,
+        name,
+        mode,
+        umask,
+        exclusive,
+        handle,
+        behind: None,
+    };
     assert_eq!(harness.answer::<wire::Created>(Op::Create, &args).attr.mode, 0o4700);
     harness.check_redo();
 }

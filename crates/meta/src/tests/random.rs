@@ -27,6 +27,7 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
         umask: 0o22,
         exclusive: false,
         handle: Some(handle),
+        behind: None,
     };
     let setattr = Setattr {
         caller: grouped,
@@ -80,7 +81,7 @@ fn bodies() -> Vec<(Op, Vec<u8>)> {
                 .to_bytes(),
         ),
         (Op::Link, Link { caller, inode, parent, name }.to_bytes()),
-        (Op::Unlink, Unlink { caller, parent, name }.to_bytes()),
+        (Op::Unlink, Unlink { caller, parent, name, behind: None }.to_bytes()),
         (Op::Rmdir, Rmdir { caller, parent, name }.to_bytes()),
         (Op::Rename, rename.to_bytes()),
         (Op::Readlink, Readlink { inode }.to_bytes()),

@@ -204,7 +204,16 @@ fn check_open(
         if model.kind == FileKind::File {
             // Create opens an existing file for a caller with access to the directory.
             let (parent, name, exclusive, handle) = (ROOT, name(FILE), false, Some(handle));
-            let create = Create { caller, parent, name, mode: 0o777, umask: 0, exclusive, handle };
+            let create = Create {
+                caller,
+                parent,
+                name,
+                mode: 0o777,
+                umask: 0,
+                exclusive,
+                handle,
+                behind: None,
+            };
             let created = harness.status(Op::Create, &create);
             harness.status(Op::Close, &Close { inode, handle: HandleId(1) });
             assert_eq!(created, harness.status(Op::Open, &open), "{claim:?}");
@@ -343,7 +352,8 @@ fn a_creator_may_open_its_file_in_any_mode_and_has_that_mode_only() {
             let text = alloc::format!("f{number}");
             let (mode, umask, exclusive) = (0, 0, true);
             let (parent, name, handle) = (dir, name(&text), Some(handle));
-            let create = Create { caller, parent, name, mode, umask, exclusive, handle };
+            let create =
+                Create { caller, parent, name, mode, umask, exclusive, handle, behind: None };
             let created: wire::Created = harness.answer(Op::Create, &create);
             let handle = Handle { id: HandleId(number + 10), open_for };
             let tmpfile = Tmpfile { caller, parent, mode, umask, linkable: true, handle };
@@ -394,7 +404,16 @@ fn no_inode_is_created_for_an_owner_that_chown_would_refuse() {
         let statuses = [
             harness.status(
                 Op::Create,
-                &Create { caller, parent, name, mode, umask, exclusive, handle: Some(handle) },
+                &Create {
+                    caller,
+                    parent,
+                    name,
+                    mode,
+                    umask,
+                    exclusive,
+                    handle: Some(handle),
+                    behind: None,
+                },
             ),
             harness.status(Op::Mkdir, &Mkdir { caller, parent, name, mode, umask }),
             harness.status(Op::Mknod, &Mknod { caller, parent, name, kind, mode, umask, rdev }),

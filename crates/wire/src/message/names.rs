@@ -1,7 +1,7 @@
 //! Operations that create, move and remove names, except [`super::Create`] and [`super::Mkdir`].
 
 use crate::codec::{Bytes, DecodeError, Reader, Wire, Writer};
-use crate::{Caller, FileKind, Handle, InodeNo, Name, Status};
+use crate::{Caller, FileKind, Handle, InodeNo, Name, Status, Timestamp};
 
 message! {
     /// [`crate::Op::Symlink`]. Reply: [`crate::Entry`].
@@ -74,6 +74,8 @@ message! {
         parent: InodeNo,
         /// The name.
         name: Name<'a>,
+        /// The time of a removal that its caller has the answer of already (docs/protocol.md 20.7).
+        behind: Option<Timestamp>,
     }
 }
 message! {

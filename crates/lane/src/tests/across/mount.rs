@@ -238,7 +238,8 @@ pub(in crate::tests) fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
         Act::Create(parent, text) => {
             let (name, mode, umask) = (name(text), 0o644, 0);
             let (exclusive, handle) = (true, None);
-            let args = Create { caller, parent, name, mode, umask, exclusive, handle };
+            let args =
+                Create { caller, parent, name, mode, umask, exclusive, handle, behind: None };
             (Op::Create, parent, args.to_bytes())
         }
         Act::Symlink(parent, text) => {
@@ -253,9 +254,11 @@ pub(in crate::tests) fn encoded(act: &Act) -> (Op, InodeNo, Vec<u8>) {
         Act::Link(inode, parent, text) => {
             (Op::Link, parent, Link { caller, inode, parent, name: name(text) }.to_bytes())
         }
-        Act::Unlink(parent, text) => {
-            (Op::Unlink, parent, Unlink { caller, parent, name: name(text) }.to_bytes())
-        }
+        Act::Unlink(parent, text) => (
+            Op::Unlink,
+            parent,
+            Unlink { caller, parent, name: name(text), behind: None }.to_bytes(),
+        ),
         Act::Rmdir(parent, text) => {
             (Op::Rmdir, parent, Rmdir { caller, parent, name: name(text) }.to_bytes())
         }

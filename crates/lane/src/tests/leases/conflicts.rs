@@ -111,7 +111,7 @@ fn a_new_name_recalls_its_absence_and_the_directory() {
 fn a_removed_name_recalls_what_it_named() {
     let first = scene(1);
     let file = first.file;
-    let unlink = Unlink { caller: ROOT, parent: DIR, name: name("f") };
+    let unlink = Unlink { caller: ROOT, parent: DIR, name: name("f"), behind: None };
     let gone = [Key::Attributes(file), Key::Contents(file)];
     let named = [root_name("f"), Key::Attributes(DIR)];
     recalls(first, Op::Unlink, &unlink, named.into_iter().chain(gone));

@@ -221,7 +221,8 @@ fn what_is_recalled_ends_within_a_term_although_its_holder_goes_on_to_send_reque
     server.pass_ms(20);
     assert!(second.has_reply(&mut server));
     // Its other leases go on.
-    let unlink = wire::Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name("f") };
+    let unlink =
+        wire::Unlink { caller: ROOT, parent: InodeNo::ROOT, name: name("f"), behind: None };
     second.replies.clear();
     second.send(&mut server, Op::Unlink, 2, &unlink);
     assert!(!second.has_reply(&mut server), "the name was not recalled before");

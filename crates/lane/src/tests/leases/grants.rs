@@ -89,7 +89,7 @@ fn a_change_of_names_grants_its_directories_and_inodes_as_it_leaves_them() {
     leaves((at.0, at.1), (Op::Mknod, &mknod), &[parent]);
     let link = Link { caller, inode: file, parent: dir, name: name("l") };
     leaves((at.0, at.1), (Op::Link, &link), &[dir]);
-    let unlink = |parent, text| Unlink { caller, parent, name: name(text) };
+    let unlink = |parent, text| Unlink { caller, parent, name: name(text), behind: None };
     let unlinked = leaves((at.0, at.1), (Op::Unlink, &unlink(dir, "l")), &[dir, file]);
     assert_eq!(unlinked.granted(), lease_flag::NAME, "it does not exist any more");
     assert_eq!(unlinked.further(dir).map(|attr| attr.is_empty_directory()), Some(true));

@@ -217,7 +217,7 @@ impl World {
             }
             (1, _) => {
                 self.forget(number, &[name_key]);
-                let unlink = Unlink { caller, parent, name: name(text) };
+                let unlink = Unlink { caller, parent, name: name(text), behind: None };
                 self.send(number, named(asked(Op::Unlink, dir.shard(), 1)), &unlink);
             }
             (2, _) => {

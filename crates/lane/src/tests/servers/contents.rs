@@ -212,6 +212,7 @@ impl Run {
             umask: 0,
             exclusive: true,
             handle: None,
+            behind: None,
         };
         let got = self.ask_meta(client, Op::Create, dir, &create);
         let attr = Created::decode_all(&got.body).unwrap().attr;
@@ -495,7 +496,8 @@ impl Run {
 
     fn unlink(&mut self, client: usize, at: usize) {
         let file = self.files.swap_remove(at);
-        let unlink = Unlink { caller: ROOT, parent: file.dir, name: name(&file.text) };
+        let unlink =
+            Unlink { caller: ROOT, parent: file.dir, name: name(&file.text), behind: None };
         self.ask_meta(client, Op::Unlink, file.dir, &unlink);
         for client in 0..self.clients.len() {
             self.close(client, &file);

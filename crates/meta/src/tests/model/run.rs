@@ -156,7 +156,7 @@ impl Run {
         });
         let name = Name::new(text.as_bytes()).unwrap();
         let umask = 0;
-        let args = Create { caller, parent, name, mode, umask, exclusive, handle };
+        let args = Create { caller, parent, name, mode, umask, exclusive, handle, behind: None };
         if !self.expect(Op::Create, &args, expected.map(|_| ())) {
             return;
         }
@@ -275,7 +275,7 @@ impl Run {
         let (parent, text) = (self.dir(), self.name());
         let expected = self.model.unlink(parent, &text);
         let name = Name::new(text.as_bytes()).unwrap();
-        self.expect(Op::Unlink, &Unlink { caller, parent, name }, expected);
+        self.expect(Op::Unlink, &Unlink { caller, parent, name, behind: None }, expected);
     }
 
     fn rmdir(&mut self, caller: Caller<'_>) {

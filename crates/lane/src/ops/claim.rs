@@ -1,0 +1,20 @@
+//! `Claim`: a client has changes under way in a directory that it has made before the restart.
+
+use crate::Lane;
+use crate::file_locks::decoded;
+use crate::request::ReceivedRequest;
+use crate::response::Response;
+use interface::Turn;
+use wire::{Claim, HEADER_BYTES, ProtocolError, Status};
+
+pub(crate) fn execute(
+    lane: &mut Lane,
+    turn: &mut Turn<'_>,
+    received: &ReceivedRequest<'_>,
+) -> Result<(), ProtocolError> {
+    let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
+    let _claim: Claim = decoded(body, received.request.shard, |claim: &Claim| claim.inode)?;
+    let response = Response::plain(Status::Stale, &[]);
+    lane.send_reply(turn, received.conn, &received.header(), &response);
+    Ok(())
+}
