@@ -44,7 +44,7 @@ use core::ops::Range;
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 96;
 /// Most bytes of a body: all groups of a process, and the longest value or two names.
-pub const BODY_BYTES_MAX: u32 = (256 + 64 + 8) * 1024;
+pub const BODY_BYTES_MAX: u32 = (256 + 64 + 16) * 1024;
 const _: () = assert!(
     Groups::COUNT_MAX * 4 + XATTR_VALUE_BYTES_MAX + 2 * NAME_BYTES_MAX + 1024
         <= BODY_BYTES_MAX as usize
