@@ -249,6 +249,8 @@ impl Lane {
             self.metas[index].set_placement(spread);
         }
         let (reply, changes) = self.scratch.begin();
+        let changed_behind = self.leases.changed_behind();
+        let ask = meta::MetaRequest { changed_behind, ..ask };
         let effect = self.metas[index].execute(&ask, reply, changes)?;
         if effect.status == Status::Ok {
             self.complete(request.op);
@@ -271,6 +273,7 @@ impl Lane {
             export_root: received.open.binding.top,
             now: Timestamp::from_ns(turn.now.wall_ns),
             records_reads: self.config.limits.share == Share::Strict,
+            changed_behind: None,
         }
     }
 
@@ -325,7 +328,7 @@ impl Lane {
         if is_lock(received.request.op) {
             return self.execute_own(turn, received);
         }
-        if self.refuses_setattr_behind(turn, received) {
+        if self.refuses_behind(turn, received) {
             self.end_refused(turn, received, Status::Stale);
             return Ok(());
         }
@@ -341,6 +344,8 @@ impl Lane {
             self.begin_across(turn, received);
             return Ok(());
         }
+        self.note_behind(turn, received);
+        self.leases.note_removed(self.scratch.changes());
         self.report_open_files(turn, received, effect.status);
         self.on_made(received.request.op);
         self.remember_opener(received, &mut effect);
@@ -396,6 +401,7 @@ impl Lane {
             let response = Response::plain(Status::RetryLater, &[]);
             return self.send(turn, received.conn, &received.header(), &response);
         }
+        self.note_behind(turn, received);
         self.scratch.begin();
         self.done(turn, received, status, None);
     }

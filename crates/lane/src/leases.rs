@@ -12,6 +12,7 @@
 
 mod grant;
 mod heat;
+mod numbers;
 mod outgoing;
 mod pages;
 mod recall;

@@ -252,8 +252,8 @@ impl Lane {
         let shard = received.request.shard;
         let replaying = self.sessions.of_client(received.open.client).iter();
         let mut queues = replaying.map(|session| self.recovery.queues.get((shard, *session)));
-        let locks = received.request.op == Op::Relock;
-        let quiet = locks
+        let changes_nothing = matches!(received.request.op, Op::Relock | Op::Claim);
+        let quiet = changes_nothing
             || wire::Reopen::decode_all(body).is_ok_and(|reopen| {
                 let index = self.meta_index(shard);
                 self.metas.get(index).is_some_and(|meta| meta.reopens_quietly(&reopen))

@@ -137,7 +137,12 @@ impl Lane {
                 );
             }
         }
-        self.sessions.remove(client, session)
+        let is_last = self.sessions.remove(client, session);
+        self.leases.forget_numbers_of(session);
+        if is_last {
+            self.leases.forget_numbers(client);
+        }
+        is_last
     }
 
     /// Whether a request would give its party more handles at a metadata shard than its share.

@@ -135,6 +135,7 @@ fn direct_ns(shard: &mut Shard, session: SessionId, boot_id: u64) -> f64 {
             export_root: None,
             now: Timestamp::from_ns(MADE_NS),
             records_reads: false,
+            changed_behind: None,
         };
         let effect = shard.execute(&ask, &mut body_out, &mut changes).unwrap();
         let reply = Header::Reply(Reply {

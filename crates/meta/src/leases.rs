@@ -24,7 +24,8 @@ pub enum LeaseKey {
     Contents(InodeNo),
     /// The pages of a file, at its data shard.
     Pages(InodeNo),
-    /// A new file, which its client writes behind.
+    /// A new file, which its client writes behind, or a new directory, whose names it changes
+    /// behind.
     Writing(InodeNo),
 }
 
@@ -85,8 +86,8 @@ impl Shard {
         }
     }
 
-    /// Adds the files that no other client may be writing behind when a request is executed: all that
-    /// it names. [`Self::lease_conflicts`] has the other keys.
+    /// Adds the files and directories that no other client may be changing behind when a request is
+    /// executed: all that it names. [`Self::lease_conflicts`] has the other keys.
     pub fn writing_conflicts(&self, (op, body): (Op, &[u8]), conflicts: &mut Vec<LeaseConflict>) {
         let Some(needs) = needs_of(op, body) else { return };
         let named = needs.entries().filter_map(|(dir, name)| self.state.entry(dir, name.bytes()));
@@ -119,7 +120,8 @@ impl Shard {
                 Requirement::Entry(dir, name) => {
                     let target = self.state.entry(dir, &name);
                     self.entry_conflicts(dir, &name, target, conflicts);
-                    let writing = target.map(|target| LeaseKey::Writing(target.inode));
+                    let named = [Some(dir), target.map(|target| target.inode)].into_iter();
+                    let writing = named.flatten().map(LeaseKey::Writing);
                     conflicts.extend(writing.map(LeaseConflict::of));
                 }
                 // They change nothing that is shown.

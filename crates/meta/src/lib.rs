@@ -18,6 +18,7 @@
 extern crate alloc;
 
 mod acl;
+mod behind;
 mod credentials;
 mod decoded;
 mod directory;

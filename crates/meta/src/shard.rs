@@ -5,7 +5,7 @@ use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::state::State;
 use crate::uses::KeyAccess;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::{Change, Changes, Creation, Fault, PreVersions, TxnId};
 use wire::{
@@ -30,6 +30,8 @@ pub struct MetaRequest<'a> {
     pub now: Timestamp,
     /// Record in [`Shard::uses`] the keys that a request without changes reads.
     pub records_reads: bool,
+    /// Directories that clients change behind: others are shown no attributes of them.
+    pub changed_behind: Option<&'a BTreeMap<InodeNo, ClientUuid>>,
 }
 
 /// The outcome of a request.
@@ -237,6 +239,26 @@ impl Shard {
     /// or within one. A shard that has no number left in it makes no inode any more.
     pub fn use_generation(&mut self, generation: u8) {
         self.state.use_generation(generation);
+    }
+
+    /// Reserves consecutive numbers for files that a client creates behind: the first one. `None`: too
+    /// many are reserved and not used.
+    pub fn reserve_inodes(&mut self, count: u32) -> Option<InodeNo> {
+        self.state.reserve_inodes(count)
+    }
+
+    /// The layout of new files in directories that have none.
+    #[must_use]
+    pub fn new_file_layout(&self) -> Layout {
+        self.state.layout(None)
+    }
+
+    /// Whether a client may claim, before recovery is over, that it changes the names of a directory
+    /// behind, with these numbers.
+    #[must_use]
+    pub fn may_claim(&self, dir: InodeNo, first: InodeNo, count: u32) -> bool {
+        let is_named = self.state.entries(dir).is_some_and(|(row, _)| row.nlink > 0);
+        is_named && (count == 0 || self.state.may_have_given(first, count))
     }
 
     /// Ends the grace period for reopening handles: from now on an unknown handle does not exist.

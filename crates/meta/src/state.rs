@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub(crate) orphans: BTreeSet<InodeNo>,
     pub(crate) removed_links: RemovedLinks,
     next_count: u64,
+    /// No inode that is recorded has a count from this one on.
+    made_below: u64,
     /// The first epoch of counts and the last count of the generation in use.
     generation_epoch: u64,
     count_max: u64,
@@ -42,6 +44,7 @@ pub(crate) struct State {
 impl State {
     const COUNT_EPOCH_SHIFT: u32 = 20;
     const COUNT_MAX: u64 = (1 << 48) - 1;
+    const RESERVED_COUNT_MAX: u64 = 1 << (Self::COUNT_EPOCH_SHIFT - 1);
 
     /// A shard as created with its store: the first one has the root directory.
     pub(crate) fn new(shard: ShardId, made: Creation) -> Self {
@@ -56,6 +59,7 @@ impl State {
             orphans: BTreeSet::new(),
             removed_links: RemovedLinks::default(),
             next_count: 1,
+            made_below: 1,
             generation_epoch: 0,
             count_max: Self::COUNT_MAX,
             transno_last: Transno(0),
@@ -139,6 +143,7 @@ impl State {
         self.generation_epoch = counts.start() >> Self::COUNT_EPOCH_SHIFT;
         let term_epoch = self.generation_epoch + self.transno_last.upper().saturating_mul(2);
         self.next_count = self.next_count.max(term_epoch << Self::COUNT_EPOCH_SHIFT);
+        self.made_below = self.next_count;
         self.count_max = *counts.end();
     }
 
@@ -147,6 +152,28 @@ impl State {
         let inode = self.next_inode()?;
         self.next_count += 1;
         Some(inode)
+    }
+
+    /// Reserves consecutive numbers likewise. The term before may have lost what it had reserved, and
+    /// the next one begins an epoch behind what is recorded: so at most half an epoch is reserved.
+    pub(crate) fn reserve_inodes(&mut self, count: u32) -> Option<InodeNo> {
+        let first = self.next_inode()?;
+        let behind_last = self.next_count + u64::from(count);
+        let is_free = behind_last <= self.count_max + 1;
+        if !is_free || behind_last - self.made_below > Self::RESERVED_COUNT_MAX {
+            return None;
+        }
+        self.next_count = behind_last;
+        Some(first)
+    }
+
+    /// Whether all these numbers are of this shard and may have been given before this term began.
+    pub(crate) fn may_have_given(&self, first: InodeNo, count: u32) -> bool {
+        let (first_count, behind_last) = (first.count(), first.count() + u64::from(count));
+        first.shard() == self.shard
+            && (1..behind_last).contains(&first_count)
+            && behind_last <= self.next_count
+            && *InodeNo::counts_of(first.generation()).end() >= behind_last - 1
     }
 
     pub(crate) const fn next_transno(&self) -> Transno {
@@ -166,6 +193,7 @@ impl State {
             (self.next_count >> Self::COUNT_EPOCH_SHIFT) + (epoch - epoch_last).saturating_mul(2);
         let count_epoch = behind_last.max(self.generation_epoch + epoch.saturating_mul(2));
         self.next_count = count_epoch << Self::COUNT_EPOCH_SHIFT;
+        self.made_below = self.next_count;
     }
 
     /// The version that a change replaces, 0 for a missing object; `None` for a change without
@@ -340,7 +368,8 @@ impl State {
         } else {
             self.orphans.remove(&row.inode);
         }
-        self.next_count = self.next_count.max(row.inode.count() + 1);
+        self.made_below = self.made_below.max(row.inode.count() + 1);
+        self.next_count = self.next_count.max(self.made_below);
         if let Some(known) = self.inodes.get_mut(row.inode) {
             known.row = *row;
             return;

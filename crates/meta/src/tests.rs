@@ -119,8 +119,16 @@ impl Harness {
         if !self.others.is_empty() {
             self.roll_placement(at);
         }
-        let request =
-            MetaRequest { op, body, client, squash, export_root, now, records_reads: false };
+        let request = MetaRequest {
+            op,
+            body,
+            client,
+            squash,
+            export_root,
+            now,
+            records_reads: false,
+            changed_behind: None,
+        };
         let mut reply = core::mem::take(&mut self.reply);
         let last = self.at(at).0.transno_last();
         let effect = loop {

@@ -15,6 +15,7 @@ use crate::multi_shard::{MultiShard, owner};
 use crate::shard::{Access, DirectoryPlacement, Effect, MetaRequest, Shard};
 use crate::state::State;
 use crate::uses::{self, AccessMode, DependencyKey, KeyAccess};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use disk::{Change, InodeRow, PreVersions, TxnId};
 use wire::Rules;
@@ -90,8 +91,12 @@ pub(crate) struct Txn<'s> {
     changes_start: usize,
     /// Its number if it changes anything.
     transno: Transno,
+    /// The time of what it changes.
     pub(crate) now: Timestamp,
+    /// The server's time, if its caller has the answer since `now`.
+    pub(crate) behind_until: Option<Timestamp>,
     pub(crate) client: ClientUuid,
+    pub(crate) changed_behind: Option<&'s BTreeMap<InodeNo, ClientUuid>>,
     squash: Squash,
     /// See [`MetaRequest::export_root`].
     pub(crate) export_root: Option<InodeNo>,
@@ -115,7 +120,7 @@ pub(crate) struct Txn<'s> {
 impl<'s> Txn<'s> {
     pub(crate) fn new(
         shard: &'s mut Shard,
-        request: &MetaRequest<'_>,
+        request: &MetaRequest<'s>,
         changes: &'s mut Vec<u8>,
     ) -> Self {
         let transno = shard.state.next_transno();
@@ -127,7 +132,9 @@ impl<'s> Txn<'s> {
             changes,
             transno,
             now: request.now,
+            behind_until: None,
             client: request.client,
+            changed_behind: request.changed_behind,
             squash: request.squash,
             export_root: request.export_root,
             pre_versions: PreVersions::new(),
@@ -465,7 +472,7 @@ impl<'s> Txn<'s> {
 
     /// Changes a directory's counts and times.
     pub(crate) fn touch(&mut self, dir: InodeNo, delta: EntryDelta) {
-        let (mtime, ctime) = (self.now, self.now);
+        let (mtime, ctime) = (self.mtime_of_names(dir), self.now);
         let EntryDelta { entry_delta, nlink_delta } = delta;
         self.change(&Change::Touch { inode: dir, mtime, ctime, nlink_delta, entry_delta });
     }
@@ -531,7 +538,7 @@ impl<'s> Txn<'s> {
                 } else {
                     row.parent
                 };
-                self.put(InodeRow { nlink, parent, ctime: self.now, ..row });
+                self.put(InodeRow { nlink, parent, ctime: self.ctime_behind(&row), ..row });
                 self.check_orphan(row.inode);
             }
             FileKind::Directory => unreachable!("directories are removed, not unlinked"),

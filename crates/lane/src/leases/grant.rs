@@ -128,8 +128,13 @@ impl Lane {
         };
         let further =
             if absent { Vec::new() } else { self.grant_further(granting, (request.op, body)) };
-        let is_nothing = granted == 0 && entry_count == 0 && further.is_empty();
-        (!is_nothing).then(|| self.lease(granting, granted, &further))
+        let Granting { holder, lease_no, .. } = granting;
+        let new_files = self.give_new_files((holder, lease_no), received, granted);
+        let is_nothing =
+            granted == 0 && entry_count == 0 && further.is_empty() && new_files.is_none();
+        let given = if new_files.is_some() { lease_flag::NEW_FILES } else { 0 };
+        let lease = || self.lease(granting, granted | given, &further);
+        (!is_nothing).then(|| ReplyLease { new_files, ..lease() })
     }
 
     fn lease(&self, granting: Granting, granted: u8, further: &[Attr]) -> ReplyLease {

@@ -156,6 +156,7 @@ impl Lane {
     /// Sends the recalls of this turn. A session without a connection drops everything when it
     /// reconnects.
     pub(crate) fn send_recalls(&mut self, turn: &mut Turn<'_>) {
+        self.end_removed(turn);
         while let Some((session, outgoing)) = self.leases.outgoing.pop_first() {
             let Outgoing { mut frames, all } = outgoing;
             if all {
@@ -219,7 +220,7 @@ impl Lane {
         let mut expired = Vec::new();
         while let Some(key) = self.leases.next_expired(turn.now.mono) {
             if let LeaseKey::Writing(inode) = key
-                && let Some(client) = self.leases.take_writing(inode)
+                && let Some(client) = self.leases.take_writing(inode, turn.now.mono)
             {
                 self.fence_writer(turn, (inode, client));
             }

@@ -1,15 +1,18 @@
-//! Write leases: new files that their clients write behind. A client answers writes to such a file
-//! before they are executed, so what names the file waits until it says that they were.
+//! Write leases: new files that their clients write behind, and new directories whose names their
+//! clients change behind. A client answers such changes before they are executed, so what names the
+//! file or directory waits until it says that they were.
 //!
 //! ```text
 //! Create ─▶ held ─ another client names the file ─▶ recalled ─▶ written: it goes on
-//!             └─ last Close for writing, written        └─ a term is over: fenced, it goes on
+//! Mkdir       └─ last Close for writing, written        └─ a term is over: fenced, it goes on
+//!                directory removed, its extended attributes set
 //! ```
 //! Such a lease has no term: its holder may be silent for as long as nobody else needs the file.
 //!
 //! Invariant: a client whose lease was taken gets none of its later writes behind executed.
 
 use super::Leases;
+use super::numbers::{GIVEN_COUNT, Numbers};
 use super::outgoing::Recalled;
 use super::table::Lease;
 use crate::Lane;
@@ -17,15 +20,22 @@ use crate::peers::message::PeerBody;
 use crate::request::ReceivedRequest;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use disk::Change;
 use interface::{Action, Mono, StoreAction, StoreSpace, Ticket, Turn};
 use meta::LeaseKey;
 use wire::{
-    ClientUuid, Created, HEADER_BYTES, InodeNo, LeaseNo, Op, OpenFor, Rule, SessionId, Status,
-    Wire as _, lease_flag, request_flag,
+    Claim, ClientUuid, Create, Created, Entry, HEADER_BYTES, InodeNo, LeaseNo, NewFiles, Op,
+    OpenFor, Request, Rule, SessionId, SquashedIds, Status, Unlink, Wire as _, attr_flag,
+    lease_flag, request_flag,
 };
 
-/// The most files that clients of a lane write behind.
+/// The most files and directories that clients of a lane change behind.
 const COUNT_MAX: usize = 65_536;
+/// The most directories among them, and those of one client. They are held for long.
+const DIRECTORY_COUNT_MAX: usize = COUNT_MAX / 2;
+const CLIENT_DIRECTORY_COUNT_MAX: usize = 4096;
+/// The most numbers that a claim names.
+const CLAIMED_COUNT_MAX: u32 = 65_536;
 /// The most fences that a lane remembers.
 const FENCE_COUNT_MAX: usize = 65_536;
 /// A client has at most this many bytes under way: [`wire::BEHIND_BYTES_MAX`] of each client that
@@ -34,35 +44,53 @@ const PROMISED_PART: u64 = 64;
 /// How old the known free space may be.
 const SPACE_MS_MAX: u64 = 1_000;
 
-/// A file that is written behind.
+/// Who changes a file or directory behind.
 #[derive(Clone, Copy, Debug)]
 struct Writer {
     client: ClientUuid,
     lease: Lease,
 }
 
+/// What a client changes behind.
+#[derive(Clone, Copy, Default, Debug)]
+struct Held {
+    count: usize,
+    /// Directories among it.
+    directory_count: usize,
+}
+
 /// The write leases of a lane.
 #[derive(Debug)]
 pub(super) struct Writing {
     files: BTreeMap<InodeNo, Writer>,
-    /// The number of files of each client.
-    clients: BTreeMap<ClientUuid, usize>,
+    /// The directories among them.
+    directories: BTreeMap<InodeNo, ClientUuid>,
+    clients: BTreeMap<ClientUuid, Held>,
+    /// Directories that were removed in this turn.
+    removed: Vec<InodeNo>,
+    pub(super) numbers: Numbers,
     /// Clients whose leases were taken: they may still send what they have answered.
     fences: BTreeSet<(InodeNo, ClientUuid)>,
-    /// Leases that this lane has taken, and from whom.
+    /// Leases of files that this lane has taken, and from whom.
     taken: BTreeMap<InodeNo, ClientUuid>,
+    /// Of directories, for checks of a simulation.
+    taken_directories: BTreeSet<InodeNo>,
     free_bytes: u64,
     /// When the free space was asked for.
     asked_at: Option<Mono>,
 }
 
 impl Writing {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             files: BTreeMap::new(),
+            directories: BTreeMap::new(),
             clients: BTreeMap::new(),
+            removed: Vec::new(),
+            numbers: Numbers::default(),
             fences: BTreeSet::new(),
             taken: BTreeMap::new(),
+            taken_directories: BTreeSet::new(),
             free_bytes: 0,
             asked_at: None,
         }
@@ -78,16 +106,32 @@ impl Writing {
 
     fn insert(&mut self, inode: InodeNo, writer: Writer) {
         self.end(inode);
-        *self.clients.entry(writer.client).or_default() += 1;
+        self.clients.entry(writer.client).or_default().count += 1;
         self.files.insert(inode, writer);
+    }
+
+    fn insert_directory(&mut self, inode: InodeNo, writer: Writer) {
+        self.insert(inode, writer);
+        self.clients.entry(writer.client).or_default().directory_count += 1;
+        self.directories.insert(inode, writer.client);
+    }
+
+    /// Whether a client may have another directory.
+    fn has_room_for_directory(&self, client: ClientUuid) -> bool {
+        let held = self.clients.get(&client).copied().unwrap_or_default();
+        self.files.len() < COUNT_MAX
+            && self.directories.len() < DIRECTORY_COUNT_MAX
+            && held.directory_count < CLIENT_DIRECTORY_COUNT_MAX
     }
 
     /// Returns the client that held it.
     fn end(&mut self, inode: InodeNo) -> Option<ClientUuid> {
         let client = self.files.remove(&inode)?.client;
-        if let Some(count) = self.clients.get_mut(&client) {
-            *count -= 1;
-            if *count == 0 {
+        let was_directory = self.directories.remove(&inode).is_some();
+        if let Some(held) = self.clients.get_mut(&client) {
+            held.count -= 1;
+            held.directory_count -= usize::from(was_directory);
+            if held.count == 0 {
                 self.clients.remove(&client);
             }
         }
@@ -115,7 +159,36 @@ impl Leases {
         self.writing.has_any()
     }
 
-    /// The number of files that are written behind.
+    /// Directories that clients change behind, if there are any.
+    pub(crate) fn changed_behind(&self) -> Option<&BTreeMap<InodeNo, ClientUuid>> {
+        Some(&self.writing.directories).filter(|directories| !directories.is_empty())
+    }
+
+    /// What was changed may have removed directories. Their leases end with the turn.
+    pub(crate) fn note_removed(&mut self, changes: &[u8]) {
+        if self.writing.directories.is_empty() {
+            return;
+        }
+        let removed = disk::Changes::new(changes).filter_map(|change| match change {
+            Ok(Change::InodeRemoved { inode }) => Some(inode),
+            Ok(Change::Inode { row }) if row.nlink == 0 => Some(row.inode),
+            Ok(_) | Err(_) => None,
+        });
+        let directories = &self.writing.directories;
+        self.writing.removed.extend(removed.filter(|inode| directories.contains_key(inode)));
+    }
+
+    /// A session has ended: what it was given is void.
+    pub(crate) fn forget_numbers_of(&mut self, session: SessionId) {
+        self.writing.numbers.forget_session(session);
+    }
+
+    /// The same for a client, and what it has claimed.
+    pub(crate) fn forget_numbers(&mut self, client: ClientUuid) {
+        self.writing.numbers.forget(client);
+    }
+
+    /// The number of files and directories that are changed behind.
     pub(super) fn writing_count(&self) -> usize {
         self.writing.files.len()
     }
@@ -123,11 +196,16 @@ impl Leases {
     /// Recalls a file from the client that writes it behind, unless it is this one. Returns whether
     /// it has to be waited for.
     pub(super) fn recall_writing(&mut self, inode: InodeNo, client: ClientUuid, now: Mono) -> bool {
-        let until = self.term_from(now);
-        let Some(writer) = self.writing.files.get_mut(&inode) else { return false };
-        if writer.client == client {
+        if self.writing.files.get(&inode).is_none_or(|writer| writer.client == client) {
             return false;
         }
+        self.recall_from_writer(inode, now);
+        true
+    }
+
+    fn recall_from_writer(&mut self, inode: InodeNo, now: Mono) {
+        let until = self.term_from(now);
+        let Some(writer) = self.writing.files.get_mut(&inode) else { return };
         if !writer.lease.is_recalled() {
             writer.lease.ends_at = until;
             let recalled = Recalled { lease: writer.lease, key: LeaseKey::Writing(inode) };
@@ -135,7 +213,6 @@ impl Leases {
             self.outgoing.entry(recalled.lease.session).or_default().add(recalled, &[]);
             self.set_expiry(LeaseKey::Writing(inode), until);
         }
-        true
     }
 
     /// The session that is to say that a file was written.
@@ -160,9 +237,24 @@ impl Leases {
         }
     }
 
-    /// A recalled file's holder was silent for a term. Returns the client that is fenced.
-    pub(super) fn take_writing(&mut self, inode: InodeNo) -> Option<ClientUuid> {
+    /// A recalled holder was silent for a term. Returns the client that is to be fenced at the data
+    /// shard of a file. What it changes behind in a directory is refused here; its other directories
+    /// are recalled, so that whoever walks through them waits for one further term only.
+    pub(super) fn take_writing(&mut self, inode: InodeNo, now: Mono) -> Option<ClientUuid> {
+        let is_directory = self.writing.directories.contains_key(&inode);
         let client = self.writing.end(inode)?;
+        if is_directory {
+            self.writing.taken_directories.insert(inode);
+            if self.writing.taken_directories.len() > FENCE_COUNT_MAX {
+                self.writing.taken_directories.pop_first();
+            }
+            let directories = self.writing.directories.iter();
+            let held = directories.filter(|(_, holder)| **holder == client);
+            for other in held.map(|(other, _)| *other).collect::<Vec<_>>() {
+                self.recall_from_writer(other, now);
+            }
+            return None;
+        }
         self.writing.taken.insert(inode, client);
         if self.writing.taken.len() > FENCE_COUNT_MAX {
             self.writing.taken.pop_first();
@@ -183,13 +275,15 @@ impl Leases {
 }
 
 impl Lane {
-    /// Whether this lane has taken the write lease of a file, for checks of a simulation.
+    /// Whether this lane has taken the write lease of a file or directory, for checks of a simulation.
     #[must_use]
     pub fn has_taken_writing(&self, inode: InodeNo) -> bool {
-        self.leases.writing.taken.contains_key(&inode)
+        let writing = &self.leases.writing;
+        writing.taken.contains_key(&inode) || writing.taken_directories.contains(&inode)
     }
 
-    /// Lets a client write the file behind that it has just created, if it asks for that.
+    /// Lets a client write the file behind that it has just created, or change the names of the
+    /// directory that it has just made, if it asks for that.
     pub(super) fn grant_writing(
         &mut self,
         (holder, lease_no, now): ((SessionId, ClientUuid), LeaseNo, Mono),
@@ -197,6 +291,9 @@ impl Lane {
         body: &[u8],
     ) -> u8 {
         let asks = received.request.flags & request_flag::BEHIND != 0;
+        if asks && received.request.op == Op::Mkdir {
+            return self.grant_directory((holder, lease_no, now), received);
+        }
         if !asks || received.request.op != Op::Create {
             return 0;
         }
@@ -221,6 +318,102 @@ impl Lane {
         lease_flag::WRITING
     }
 
+    fn grant_directory(
+        &mut self,
+        (holder, lease_no, now): ((SessionId, ClientUuid), LeaseNo, Mono),
+        received: &ReceivedRequest<'_>,
+    ) -> u8 {
+        let Ok(Entry { attr }) = Entry::decode_all(self.scratch.reply()) else { return 0 };
+        let (session, client) = holder;
+        let layout = self.metas[self.meta_index(received.request.shard)].new_file_layout();
+        let writing = &self.leases.writing;
+        if layout.is_spread()
+            || attr.flags & attr_flag::XATTRS != 0
+            || attr.inode.shard() != received.request.shard
+            || !writing.has_room_for_directory(client)
+            || !writing.has_space_for(client)
+        {
+            return 0;
+        }
+        let lease = Lease::new(session, lease_no, now);
+        self.leases.writing.insert_directory(attr.inode, Writer { client, lease });
+        self.leases.lease_no_last = lease_no;
+        self.leases.counts.granted_count += 1;
+        lease_flag::WRITING
+    }
+
+    /// Gives a client numbers for files that it creates behind: with the first directory that its
+    /// session is granted, and when it has used one of the second half of the newest ones.
+    pub(super) fn give_new_files(
+        &mut self,
+        (holder, lease_no): ((SessionId, ClientUuid), LeaseNo),
+        received: &ReceivedRequest<'_>,
+        granted: u8,
+    ) -> Option<NewFiles> {
+        let Request { op, shard, session, .. } = *received.request;
+        let is_directory = op == Op::Mkdir && granted & lease_flag::WRITING != 0;
+        if !is_directory && op != Op::Create {
+            return None;
+        }
+        let index = self.meta_index(shard);
+        let (key, conn) = ((shard, session), received.conn);
+        let numbers = &mut self.leases.writing.numbers;
+        let again = if is_directory { numbers.given_before(key, conn) } else { None };
+        let is_short = numbers.is_short(key) || (is_directory && numbers.is_new(key));
+        let layout = self.metas[index].new_file_layout();
+        if layout.is_spread() || !(is_short || again.is_some()) {
+            return None;
+        }
+        let new = if is_short { self.metas[index].reserve_inodes(GIVEN_COUNT) } else { None };
+        let first = new.or(again)?;
+        if new.is_some() {
+            self.leases.writing.numbers.give(key, (holder.1, conn), first);
+        }
+        self.leases.lease_no_last = lease_no;
+        Some(NewFiles { first, count: GIVEN_COUNT, layout })
+    }
+
+    /// Directories were removed, by whom they were changed behind.
+    pub(super) fn end_removed(&mut self, turn: &mut Turn<'_>) {
+        let removed = core::mem::take(&mut self.leases.writing.removed);
+        for inode in &removed {
+            self.leases.writing.end(*inode);
+        }
+        self.end_leases(turn, removed.into_iter().map(LeaseKey::Writing).collect());
+    }
+
+    /// A client claims a directory whose names it changes behind, and numbers for its creates.
+    /// Returns whether it has it.
+    pub(crate) fn claim_directory(
+        &mut self,
+        turn: &Turn<'_>,
+        received: &ReceivedRequest<'_>,
+        claim: Claim,
+    ) -> bool {
+        let Claim { inode, first, count } = claim;
+        let (session, client) = (received.request.session, received.open.client);
+        let holder = self.leases.writing.directories.get(&inode).copied();
+        if self.recovery.is_over() {
+            return holder == Some(client);
+        }
+        let index = self.meta_index(inode.shard());
+        let is_free = match holder {
+            Some(holder) => holder == client,
+            None => self.leases.writing.has_room_for_directory(client),
+        };
+        let claims = is_free
+            && self.leases.term_ms > 0
+            && received.open.binding.squash.ids != SquashedIds::All
+            && count <= CLAIMED_COUNT_MAX
+            && self.metas[index].may_claim(inode, first, count)
+            && (count == 0 || self.leases.writing.numbers.claim(client, (first, count)));
+        if claims && holder.is_none() {
+            let lease = Lease::new(session, LeaseNo(0), turn.now.mono);
+            self.leases.writing.insert_directory(inode, Writer { client, lease });
+        }
+        claims
+    }
+
     /// Asks for the free space of the store, if it is not known any more.
     pub(super) fn ask_for_space(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
@@ -239,7 +432,8 @@ impl Lane {
         self.leases.writing.free_bytes = space.map_or(0, |space| space.available_bytes);
     }
 
-    /// A request was executed: a Reopen may claim a write lease, and a Close may end one.
+    /// A request was executed: a Reopen may claim a write lease, and a Close or a change of extended
+    /// attributes may end one.
     pub(crate) fn note_writing(
         &mut self,
         turn: &mut Turn<'_>,
@@ -249,6 +443,35 @@ impl Lane {
         if status == Status::Ok {
             self.claim_writing(turn, received);
             self.close_writing(turn, received);
+            self.end_changed_behind(turn, received);
+        }
+    }
+
+    /// A client has changed extended attributes of a directory. What it creates there from now on is
+    /// not as it can know.
+    fn end_changed_behind(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
+        let op = received.request.op;
+        if !matches!(op, Op::Setxattr | Op::Removexattr) {
+            return;
+        }
+        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
+        let named = op.inodes(body)[0];
+        if let Some(inode) = named.filter(|it| self.leases.writing.directories.contains_key(it)) {
+            self.leases.writing.end(inode);
+            self.end_leases(turn, Vec::from([LeaseKey::Writing(inode)]));
+        }
+    }
+
+    /// A request about names is answered, whatever the answer: its number is used.
+    pub(crate) fn note_behind(&mut self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) {
+        if self.leases.writing.numbers.is_empty() {
+            return;
+        }
+        let request = received.request;
+        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
+        if let Some((_, Some(number))) = behind(request, body) {
+            let holder = (request.session, received.open.client);
+            self.leases.writing.numbers.spend(holder, number);
         }
     }
 
@@ -289,6 +512,7 @@ impl Lane {
         for inode in &held {
             self.leases.writing.end(*inode);
         }
+        self.leases.forget_numbers(client);
         self.end_leases(turn, held.into_iter().map(LeaseKey::Writing).collect());
     }
 
@@ -306,22 +530,15 @@ impl Lane {
         self.leases.writing.fence((inode, client));
     }
 
-    /// Whether a change of attributes that its caller has the answer of comes too late: others may have
-    /// looked at the file.
-    pub(crate) fn refuses_setattr_behind(
-        &self,
-        turn: &Turn<'_>,
-        received: &ReceivedRequest<'_>,
-    ) -> bool {
-        let request = received.request;
-        if request.op != Op::Setattr || request.flags & request_flag::BEHIND == 0 {
-            return false;
-        }
+    /// Whether a change of attributes or names that its caller has the answer of comes too late: others
+    /// may have looked at the file or directory. Or it has a number that its client may not choose.
+    pub(crate) fn refuses_behind(&self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) -> bool {
         let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
-        let inode = request.op.inodes(body)[0].unwrap_or(InodeNo(0));
-        let writer = self.leases.writing.files.get(&inode);
-        self.config.rules.hold(Rule::WriteBehind)
-            && writer.is_none_or(|writer| writer.client != received.open.client)
+        let Some((inode, number)) = behind(received.request, body) else { return false };
+        let (writing, client) = (&self.leases.writing, received.open.client);
+        let is_late = self.config.rules.hold(Rule::WriteBehind)
+            && writing.files.get(&inode).is_none_or(|writer| writer.client != client);
+        is_late || number.is_some_and(|number| !writing.numbers.is_valid(client, number))
     }
 
     /// Refuses a write behind of a client whose lease was taken. Returns whether it did.
@@ -345,5 +562,24 @@ impl Lane {
             self.end_refused(turn, received, Status::Stale);
         }
         is_fenced
+    }
+}
+
+/// The inode that a change of attributes or names is about whose caller has the answer, and the number
+/// of the file that it creates.
+fn behind(request: &Request, body: &[u8]) -> Option<(InodeNo, Option<InodeNo>)> {
+    match request.op {
+        Op::Setattr if request.flags & request_flag::BEHIND != 0 => {
+            Some((request.op.inodes(body)[0].unwrap_or(InodeNo(0)), None))
+        }
+        Op::Create => {
+            let Create { parent, behind, .. } = Create::decode_all(body).ok()?;
+            Some((parent, Some(behind?.inode)))
+        }
+        Op::Unlink => {
+            let Unlink { parent, behind, .. } = Unlink::decode_all(body).ok()?;
+            behind.map(|_| (parent, None))
+        }
+        _ => None,
     }
 }

@@ -13,8 +13,10 @@ pub(crate) fn execute(
     received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
     let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
-    let _claim: Claim = decoded(body, received.request.shard, |claim: &Claim| claim.inode)?;
-    let response = Response::plain(Status::Stale, &[]);
+    let claim = decoded(body, received.request.shard, |claim: &Claim| claim.inode)?;
+    let claims = received.denied.is_none() && lane.claim_directory(turn, received, claim);
+    let status = if claims { Status::Ok } else { received.denied.unwrap_or(Status::Stale) };
+    let response = Response::plain(status, &[]);
     lane.send_reply(turn, received.conn, &received.header(), &response);
     Ok(())
 }

@@ -81,6 +81,7 @@ impl Lane {
             export_root: None,
             now: Timestamp::from_ns(turn.now.wall_ns),
             records_reads: self.config.limits.share == Share::Strict,
+            changed_behind: None,
         };
         let mut plan = core::mem::take(&mut self.txns.plan);
         self.metas[index].set_placement(running.spread);
@@ -230,6 +231,7 @@ impl Lane {
         };
         self.record_change(&change_record);
         self.hold(slot_id, self.dependency_on_itself(slot_id.shard));
+        self.leases.note_removed(&changes);
         self.scratch.recycle(changes);
         let SlotId { shard, session, slot } = slot_id;
         let until = self.commit.open_gate(shard);

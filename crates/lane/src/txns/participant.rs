@@ -153,6 +153,7 @@ impl Lane {
                     .apply_part((prepared_by, &part), &done, &mut changes)
                     .expect("a prepared part is made");
                 self.record_own(shard, effect.transno, &changes);
+                self.leases.note_removed(&changes);
                 self.scratch.recycle(changes);
                 if let Some(inode) = effect.orphan {
                     self.destroy_when_durable(inode);

@@ -1,4 +1,5 @@
-//! `Create`: a new regular file, or an existing one opened, as `open` with O_CREAT does.
+//! `Create`: a new regular file, or an existing one opened, as `open` with O_CREAT does. One that its
+//! caller has the answer of makes a file, with the number and the time of the answer.
 
 use crate::credentials::{Credentials, Permissions};
 use crate::directory::Target;
@@ -12,17 +13,28 @@ pub(crate) fn needs<'a>(args: &Create<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
     needs.new_entry(args.parent, args.name);
     needs.opened(args.handle);
+    args.behind.into_iter().for_each(|behind| needs.inode(behind.inode));
 }
 
 pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, Status> {
     let credentials = txn.credentials(args.caller);
-    if let Some(target) = txn.search(args.parent, args.name, &credentials)? {
+    let target = txn.search(args.parent, args.name, &credentials)?;
+    if let Some(behind) = args.behind {
+        let is_known = txn.state.inode(behind.inode).is_some();
+        if target.is_some() || is_known || !txn.is_here(behind.inode) {
+            return Err(Status::Stale);
+        }
+        txn.set_behind(behind.at);
+    }
+    if let Some(target) = target {
         return open_existing(args, target, &credentials, txn);
     }
     txn.permit_change(args.parent, &credentials)?;
     txn.permit_handle()?;
     let mode = NewMode { mode: args.mode & 0o7777, umask: args.umask };
     let row = txn.new_inode(args.parent, FileKind::File, mode, &credentials)?;
+    let inode = args.behind.map_or(row.inode, |behind| behind.inode);
+    let row = InodeRow { inode, ..row };
     // The creator of a file may open it in any mode, whatever its permission bits are.
     let writes = args.handle.is_some_and(|handle| handle.open_for.writes());
     let size_at_data = writes && txn.rules.hold(Rule::SizeFlag);

@@ -47,12 +47,12 @@ pub(crate) fn execute<'t>(args: &Find<'_>, txn: &'t mut Txn<'_>) -> Result<Found
         fetch_evaluated(&piece, txn)?;
     }
     txn.access = Access::Reads(args.inode);
-    let (locks, export_root) = (txn.locks, txn.export_root);
+    let (locks, export_root, hides) = (txn.locks, txn.export_root, txn.hides());
     let mut named = Vec::new();
     let (out, state) = txn.scratch();
     let searched = search_entries(&piece, state, out, |target| {
-        let known = if is_free(target, locks, state) { state.inode(target.inode) } else { None };
-        let known = known?;
+        let is_shown = is_free(target, locks, state) && !hides(target.inode);
+        let known = if is_shown { state.inode(target.inode) } else { None }?;
         if export_root.is_some() && known.row.is_named_elsewhere(args.inode) {
             named.push(known.row.inode);
         }

@@ -13,6 +13,12 @@ pub(crate) fn needs<'a>(args: &Unlink<'a>, needs: &mut Needs<'a>) {
 pub(crate) fn execute(args: &Unlink<'_>, txn: &mut Txn<'_>) -> Result<Done, Status> {
     let credentials = txn.credentials(args.caller);
     let target = txn.search(args.parent, args.name, &credentials)?.ok_or(Status::NotFound)?;
+    if let Some(at) = args.behind {
+        if !txn.is_here(target.inode) {
+            return Err(Status::Stale); // Its caller cannot have known that nobody else knows it.
+        }
+        txn.set_behind(at);
+    }
     txn.require_entry(args.parent, args.name);
     txn.require_inode(target.inode);
     txn.requirements_met()?;

@@ -363,6 +363,7 @@ fn the_root_directory_belongs_to_the_creator_of_the_store() {
         export_root: None,
         now: wire::Timestamp::from_ns(made.at_ns),
         records_reads: false,
+        changed_behind: None,
     };
     let (mut reply, mut changes) = (alloc::vec![], alloc::vec![]);
     shard.execute(&request, &mut reply, &mut changes).unwrap();

@@ -114,6 +114,7 @@ impl World {
             export_root: None,
             now: wire::Timestamp::default(),
             records_reads: false,
+            changed_behind: None,
         };
         let (mut reply, mut changes) = (Vec::new(), Vec::new());
         let lane = self.server.lane_mut(0);
