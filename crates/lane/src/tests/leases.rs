@@ -3,6 +3,8 @@
 mod conflicts;
 mod ends;
 mod grants;
+mod names_behind;
+mod names_behind_ends;
 mod pages;
 mod participants;
 mod random;
@@ -14,13 +16,14 @@ mod writing;
 use crate::test_server::TestServer;
 use crate::tests::peer::{HelloFields, Peer, ROOT, create, name};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use interface::Mono;
 use wire::{
     Attr, Created, Entry, Getattr, Handle, HandleId, Header, InodeNo, LaneId, LeaseGrant, LeaseKey,
-    LeaseNo, List, Lookup, Op, OpenFor, Recall, RecallAck, RecallNo, Reply, ReplyParts, Request,
-    Setattr, ShardId, Status, Wire, lease_flag, reply_flag, request_flag,
+    LeaseNo, List, Lookup, NewFiles, Op, OpenFor, Recall, RecallAck, RecallNo, Reply, ReplyParts,
+    Request, Setattr, ShardId, Status, Wire, lease_flag, reply_flag, request_flag,
 };
 
 /// A key in the words of the tests.
@@ -68,6 +71,7 @@ pub(super) struct Granted {
     message: Vec<u8>,
     lease: Option<LeaseGrant>,
     further: Vec<Attr>,
+    new_files: Option<NewFiles>,
 }
 
 impl Granted {
@@ -149,12 +153,13 @@ impl Holder {
                 Header::Reply(head) => {
                     let parts = ReplyParts::split(&head, body).unwrap();
                     let further = parts.further_attributes().unwrap();
-                    let ReplyParts { message, lease, .. } = parts;
+                    let ReplyParts { message, lease, new_files, .. } = parts;
                     if let Some(lease) = lease {
                         assert!(lease.lease_no > self.lease_no_last, "numbers rise");
                         self.lease_no_last = lease.lease_no;
                     }
-                    self.replies.push(Granted { head, message: message.to_vec(), lease, further });
+                    let message = message.to_vec();
+                    self.replies.push(Granted { head, message, lease, further, new_files });
                 }
                 _ => {}
             }
