@@ -3,6 +3,7 @@
 
 mod acl;
 mod attrs;
+mod behind;
 mod bounded;
 mod directory;
 mod exports;

@@ -239,7 +239,7 @@ impl Leases {
 
     /// A recalled holder was silent for a term. Returns the client that is to be fenced at the data
     /// shard of a file. What it changes behind in a directory is refused here; its other directories
-    /// are recalled, so that whoever walks through them waits for one further term only.
+    /// are recalled, so that a client that walks through them waits for one further term only.
     pub(super) fn take_writing(&mut self, inode: InodeNo, now: Mono) -> Option<ClientUuid> {
         let is_directory = self.writing.directories.contains_key(&inode);
         let client = self.writing.end(inode)?;
@@ -568,18 +568,14 @@ impl Lane {
 /// The inode that a change of attributes or names is about whose caller has the answer, and the number
 /// of the file that it creates.
 fn behind(request: &Request, body: &[u8]) -> Option<(InodeNo, Option<InodeNo>)> {
-    match request.op {
-        Op::Setattr if request.flags & request_flag::BEHIND != 0 => {
-            Some((request.op.inodes(body)[0].unwrap_or(InodeNo(0)), None))
-        }
-        Op::Create => {
-            let Create { parent, behind, .. } = Create::decode_all(body).ok()?;
-            Some((parent, Some(behind?.inode)))
-        }
-        Op::Unlink => {
-            let Unlink { parent, behind, .. } = Unlink::decode_all(body).ok()?;
-            behind.map(|_| (parent, None))
-        }
-        _ => None,
+    if request.op == Op::Create {
+        let Create { parent, behind, .. } = Create::decode_all(body).ok()?;
+        return Some((parent, Some(behind?.inode)));
     }
+    if request.op == Op::Unlink {
+        let Unlink { parent, behind, .. } = Unlink::decode_all(body).ok()?;
+        return behind.map(|_| (parent, None));
+    }
+    let is_behind = request.op == Op::Setattr && request.flags & request_flag::BEHIND != 0;
+    is_behind.then(|| (request.op.inodes(body)[0].unwrap_or(InodeNo(0)), None))
 }
