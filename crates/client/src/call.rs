@@ -3,8 +3,8 @@
 
 use interface::{Bulk, Span};
 use wire::{
-    Attr, ByteRange, Caller, ClearPrivileges, HandleId, InodeNo, LaneId, LockKind, LockRow,
-    LockType, Name, OpenFor, Pieces, Space, Written,
+    Attr, ByteRange, Caller, ClearPrivileges, CreateBehind, Handle, HandleId, InodeNo, LaneId,
+    LockKind, LockRow, LockType, Name, OpenFor, Pieces, Space, Written,
 };
 
 /// A call's number, chosen by the frontend; unique among its unanswered calls.
@@ -28,6 +28,26 @@ pub struct Create<'a> {
     pub exclusive: bool,
     /// Open it as well; `None` only makes it.
     pub open: Option<OpenFor>,
+}
+
+/// A new regular file whose caller has the answer already, in a directory whose names this client may
+/// change behind ([`crate::Granted::writing`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MakeBehind<'a> {
+    /// The credentials of the caller.
+    pub caller: Caller<'a>,
+    /// The directory.
+    pub parent: InodeNo,
+    /// The name, which does not exist.
+    pub name: Name<'a>,
+    /// Permission bits, before the umask.
+    pub mode: u32,
+    /// Bits that the file does not get.
+    pub umask: u32,
+    /// From [`crate::Client::begin_handle`].
+    pub handle: Handle,
+    /// The file's number, from [`crate::Client::take_new_file`], and its times.
+    pub behind: CreateBehind,
 }
 
 /// A new regular file without a name, open.
@@ -170,6 +190,9 @@ pub enum Call<'a> {
     Resize(Resize<'a>),
     /// [`Answer::Created`].
     Create(Create<'a>),
+    /// [`Answer::Created`]. Refused with [`Status::Stale`] if this client may not change the names of the
+    /// directory behind any more, if the name exists, or if the number was not given to it.
+    CreateBehind(MakeBehind<'a>),
     /// [`Answer::Created`].
     Tmpfile(Tmpfile<'a>),
     /// [`Answer::Entry`].
@@ -182,6 +205,9 @@ pub enum Call<'a> {
     Link(wire::Link<'a>),
     /// [`Answer::Done`].
     Unlink(wire::Unlink<'a>),
+    /// The same with a time, for a caller that has the answer already: refused with [`Status::Stale`] if
+    /// this client may not change the names of the directory behind any more.
+    UnlinkBehind(wire::Unlink<'a>),
     /// [`Answer::Done`].
     Rmdir(wire::Rmdir<'a>),
     /// [`Answer::Renamed`].
@@ -273,6 +299,17 @@ pub enum Call<'a> {
 }
 
 impl Call<'_> {
+    /// Whether the caller has the answer already.
+    pub(crate) const fn is_behind(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateBehind(_)
+                | Self::UnlinkBehind(_)
+                | Self::SetattrBehind(_)
+                | Self::Write(Write { behind: true, .. })
+        )
+    }
+
     /// The same call, with `root` in place of [`InodeNo::ROOT`].
     pub(crate) fn rooted(mut self, root: InodeNo) -> Self {
         let (first, second) = match &mut self {
@@ -281,12 +318,13 @@ impl Call<'_> {
             Self::Setattr(args) | Self::SetattrBehind(args) => (Some(&mut args.inode), None),
             Self::Resize(args) => (Some(&mut args.inode), None),
             Self::Create(args) => (Some(&mut args.parent), None),
+            Self::CreateBehind(args) => (Some(&mut args.parent), None),
             Self::Tmpfile(args) => (Some(&mut args.parent), None),
             Self::Mkdir(args) => (Some(&mut args.parent), None),
             Self::Symlink(args) => (Some(&mut args.parent), None),
             Self::Mknod(args) => (Some(&mut args.parent), None),
             Self::Link(args) => (Some(&mut args.parent), Some(&mut args.inode)),
-            Self::Unlink(args) => (Some(&mut args.parent), None),
+            Self::Unlink(args) | Self::UnlinkBehind(args) => (Some(&mut args.parent), None),
             Self::Rmdir(args) => (Some(&mut args.parent), None),
             Self::Rename(args) => (Some(&mut args.parent), Some(&mut args.new_parent)),
             Self::Readlink(args) => (Some(&mut args.inode), None),

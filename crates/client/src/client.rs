@@ -11,6 +11,7 @@ use crate::layouts::Layouts;
 use crate::leases::Leases;
 use crate::link::{Link, LinkState};
 use crate::locks::Locks;
+use crate::new_files::NewFileNumbers;
 use crate::peer_lanes::PeerLanes;
 use crate::plan::begin::begin;
 use crate::plan::{Close, FollowUp, NewRequest, Plan};
@@ -89,6 +90,7 @@ pub struct Client {
     pub(crate) locks: Locks,
     pub(crate) peer_lanes: PeerLanes,
     pub(crate) leases: Leases,
+    pub(crate) new_files: NewFileNumbers,
     pub(crate) kept: Kept,
     pub(crate) joins: Joins,
     pub(crate) appends: Appends,
@@ -120,6 +122,7 @@ impl Client {
             locks: Locks::default(),
             peer_lanes: PeerLanes::new(config.lane, config.lane_count),
             leases: Leases::new(),
+            new_files: NewFileNumbers::default(),
             kept: Kept::new(config.handles_max),
             joins: Joins::default(),
             appends: Appends::default(),
@@ -363,7 +366,12 @@ impl Client {
         if self.start_lock(turn, id, &call) {
             return;
         }
+        let unmade = if let Call::CreateBehind(make) = call { Some(make) } else { None };
         if let Err(status) = self.start(id, call) {
+            if let Some(make) = unmade {
+                self.end_new_file(make.behind.inode);
+                self.handles.remove(make.handle.id);
+            }
             self.jobs.answer(id, Err(status));
         }
     }
@@ -379,7 +387,8 @@ impl Client {
         if let Some(refused) = self.identity.stopped() {
             return Err(refused.status());
         }
-        if self.is_full() {
+        // What is behind is bounded, and would be lost.
+        if self.is_full() && !call.is_behind() {
             return Err(Status::Again);
         }
         if self.start_at_several(id, call) {
@@ -482,6 +491,13 @@ impl Client {
                     // Writes to it may have been answered by other lanes: its fsync must fail.
                     self.lose_inode(file.inode);
                 }
+            }
+            Plan::Claim { inode, server_index } => {
+                self.servers.end_registering(server_index);
+                self.on_claimed(inode, result.is_ok());
+            }
+            Plan::Create(create) if create.chosen().is_some() => {
+                create.chosen().into_iter().for_each(|inode| self.end_new_file(inode));
             }
             Plan::Durable { session_index } => {
                 if let Some(session) = self.servers.session_mut(session_index) {

@@ -33,6 +33,7 @@ impl Client {
                 self.forget_entry(entry);
             }
         }
+        self.forget_new_files();
         self.lose_locks();
         self.forget_all_kept();
         self.handles.set_dropped();

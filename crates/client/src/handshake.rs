@@ -232,7 +232,8 @@ impl Client {
         link.boot_id = welcome.boot_id;
         link.leases.welcomed(!new_boot);
         link.credits = welcome.credits;
-        link.outstanding = 0;
+        (link.outstanding, link.outstanding_behind) = (0, 0);
+        link.clock = None;
         link.data_shards_used = false;
         turn.act(NetAction::admit(conn));
         self.begin_recovery(link_index);
@@ -247,6 +248,7 @@ impl Client {
                 self.handles.set_dropped(); // This client was away for too long.
             }
             self.reopen(|client, inode| client.is_at(inode, link_index));
+            self.claim(|client, inode| client.is_at(inode, link_index));
         }
         self.relock(link_index, new_boot);
     }
@@ -272,6 +274,7 @@ impl Client {
         }
         self.wake_links(server_index, turn.now.mono);
         self.reopen(|client, inode| client.servers.server_of_inode(inode) == server_index);
+        self.claim(|client, inode| client.servers.server_of_inode(inode) == server_index);
     }
 
     /// After a server's restart, connects to all of its lanes that may have a session of this
@@ -299,7 +302,7 @@ impl Client {
                 turn.act(NetAction::Close { conn });
             }
             link.state = LinkState::Idle;
-            link.outstanding = 0;
+            (link.outstanding, link.outstanding_behind) = (0, 0);
         }
         self.refuse_locks(refused.status());
         self.clear_queues();

@@ -110,6 +110,7 @@ impl Client {
             job.plan,
             Plan::Close(_)
                 | Plan::Reopen { .. }
+                | Plan::Claim { .. }
                 | Plan::LockTask(_)
                 | Plan::Relock { .. }
                 | Plan::Layout { .. }

@@ -59,7 +59,8 @@ pub struct Granted {
     pub contents: Option<Mono>,
     /// The entries of a listing that say so.
     pub entries: Option<Mono>,
-    /// The file that was created may be written behind, until [`Client::end_writing`].
+    /// The file that was created may be written behind, or the names of the directory that was made
+    /// changed behind, until [`Client::end_writing`].
     pub writing: bool,
 }
 
@@ -118,9 +119,9 @@ pub(crate) struct Leases {
     /// The frontend writes files behind.
     pub(crate) writes_behind: bool,
     /// The files of which this lane has a write lease.
-    writing: BTreeSet<InodeNo>,
+    pub(crate) writing: BTreeSet<InodeNo>,
     /// Those whose server's connection was lost since.
-    writing_ended: Vec<InodeNo>,
+    pub(crate) writing_ended: Vec<InodeNo>,
     /// What was granted with the last answer besides.
     further: Vec<GrantedAttributes>,
 }
@@ -156,8 +157,8 @@ impl Leases {
         if !(self.asks && grants) {
             return 0;
         }
-        let is_create = exchange.op == Op::Create && self.writes_behind;
-        request_flag::LEASES | if is_create { request_flag::BEHIND } else { 0 }
+        let makes = matches!(exchange.op, Op::Create | Op::Mkdir) && self.writes_behind;
+        request_flag::LEASES | if makes { request_flag::BEHIND } else { 0 }
     }
 
     /// The flag of a Reopen of a file that is written behind.
@@ -185,8 +186,8 @@ impl Client {
         self
     }
 
-    /// Nothing of a file that this lane was allowed to write behind is under way, and none of its
-    /// writes is answered early any more.
+    /// Nothing of a file or directory that this lane was allowed to change behind is under way, and no
+    /// change of it is answered early any more.
     pub fn end_writing(&mut self, inode: InodeNo) {
         if self.leases.writing.remove(&inode) {
             let link_index = self.servers.link_of_inode(inode);
@@ -194,6 +195,11 @@ impl Client {
                 link.leases.written.push(inode);
             }
         }
+    }
+
+    /// A directory is removed, or gets extended attributes: its server ends the lease by itself.
+    pub fn forget_writing(&mut self, inode: InodeNo) {
+        self.close_writing(inode);
     }
 
     /// A file is closed: its server ends the lease, if there is one.
@@ -247,7 +253,9 @@ impl Client {
         });
         let further = further.collect();
         self.leases.further = further;
-        if let (Ok(Answer::Created { attr, .. }), Some(_)) = (&result, grants.writing) {
+        if let (Ok(Answer::Created { attr, .. } | Answer::Entry(attr)), Some(_)) =
+            (&result, grants.writing)
+        {
             self.leases.writing.insert(attr.inode);
             if !granted.writing {
                 self.end_writing(attr.inode); // It does not know of the lease.

@@ -45,6 +45,7 @@ mod leases;
 mod link;
 mod locks;
 mod losses;
+mod new_files;
 mod peer_lanes;
 mod peers;
 mod plan;
@@ -70,7 +71,8 @@ mod wait_cause;
 
 pub use cache::{Asked, Cache, CacheCounts, CacheSize, Found, KNOWN_NAME_COUNT_MAX, TakenAnswer};
 pub use call::{
-    Answer, Call, CallId, Create, Open, ReadList, Resize, SetLock, Sync, Tmpfile, Write, WriteList,
+    Answer, Call, CallId, Create, MakeBehind, Open, ReadList, Resize, SetLock, Sync, Tmpfile,
+    Write, WriteList,
 };
 pub use client::{Client, Config, REPLAY_BYTES_MAX};
 pub use counts::Counters;

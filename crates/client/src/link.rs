@@ -39,6 +39,8 @@ pub(crate) struct Link {
     /// The most requests in flight, and their number.
     pub(crate) credits: u16,
     pub(crate) outstanding: u16,
+    /// Those of them whose callers have their answers.
+    pub(crate) outstanding_behind: u16,
     /// Failed attempts since the last reply.
     pub(crate) failure_count: u32,
     /// The reason of the last handshake's refusal, if it is temporary.
@@ -51,6 +53,8 @@ pub(crate) struct Link {
     /// of the lane count as used.
     pub(crate) data_shards_used: bool,
     pub(crate) leases: LinkLeases,
+    /// The server's clock by this lane's, as far as it is certain: its nanoseconds since 1970 at a moment.
+    pub(crate) clock: Option<(u64, Mono)>,
     /// Sent before everything else: reopens and relocks.
     pub(crate) urgent: VecDeque<usize>,
     /// Resends, in the order of xids.
@@ -70,12 +74,14 @@ impl Link {
             boot_id: 0,
             credits: 1,
             outstanding: 0,
+            outstanding_behind: 0,
             failure_count: 0,
             temporary_refusal: None,
             recovering: false,
             goodbye_sent: false,
             data_shards_used: false,
             leases: LinkLeases::new(),
+            clock: None,
             urgent: VecDeque::new(),
             resends: VecDeque::new(),
             fresh: VecDeque::new(),

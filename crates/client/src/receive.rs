@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use interface::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
     Attr, Bytes, Challenge, CommitNotification, Created, DecodeError, FrameKind, Grant,
-    HEADER_BYTES, Header, LeaseGrant, Map, Op, ProtocolError, Refusal, Replay, Reply, ReplyParts,
-    Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
+    HEADER_BYTES, Header, LeaseGrant, Map, NewFiles, Op, ProtocolError, Refusal, Replay, Reply,
+    ReplyParts, Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
 };
 
 /// The most redirects of a request from lane to lane before it fails.
@@ -45,6 +45,7 @@ struct Parts {
     lease: Option<LeaseGrant>,
     /// Attributes of further inodes, granted as well.
     further: Vec<Attr>,
+    new_files: Option<NewFiles>,
 }
 
 impl Client {
@@ -146,7 +147,7 @@ impl Client {
         if !due || exchange.op != reply.op || exchange.slot != reply.slot {
             return Err(ProtocolError::Sequence);
         }
-        let Parts { body, replay, lease, further } = part(turn.arena, reply, span)?;
+        let Parts { body, replay, lease, further, new_files } = part(turn.arena, reply, span)?;
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes as usize);
         let reply_bytes = HEADER_BYTES + span.bytes_count() + bulk_bytes;
         let times = (exchange.sent_at, turn.now.mono);
@@ -163,7 +164,16 @@ impl Client {
         }
         let is_stale = reply.status == Status::StaleMap;
         let newer = is_stale.then(|| message::<Map>(turn.arena.get(span))).transpose()?;
+        let is_behind = exchange.is_behind();
         self.give_credit(link_index, reply);
+        if let Some(link) = self.servers.link_mut(link_index) {
+            let behind = link.outstanding_behind.saturating_sub(u16::from(is_behind));
+            link.outstanding_behind = behind.min(link.outstanding);
+        }
+        self.see_clock(turn.now.mono, link_index, reply);
+        if let Some(new_files) = new_files {
+            self.add_new_files(link_index, reply.boot_id, new_files);
+        }
         self.on_granted(turn.now.mono, (link_index, exchange_id), (lease, further));
         // An error with a transaction number was executed, but its record could not be written.
         if reply.status == Status::Ok && reply.transno > Transno(0) {
@@ -499,24 +509,26 @@ fn claim_bulk(
 fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, ProtocolError> {
     let parts = ReplyParts::split(reply, arena.get(span))?;
     let further = parts.further_attributes()?;
-    let ReplyParts { message, lease, token, .. } = parts;
+    let ReplyParts { message, lease, token, new_files, .. } = parts;
     if reply.status != Status::Ok {
         // A failed request has changed nothing.
         return if token.is_some() {
             Err(ProtocolError::Malformed)
         } else {
-            Ok(Parts { body: None, replay: None, lease, further })
+            Ok(Parts { body: None, replay: None, lease, further, new_files })
         };
     }
     let span = span.part(0, message.len()).ok_or(ProtocolError::Malformed)?;
     let body = Some(Body::decode(reply.op, message, span)?);
-    let Some(token) = token else { return Ok(Parts { body, replay: None, lease, further }) };
+    let Some(token) = token else {
+        return Ok(Parts { body, replay: None, lease, further, new_files });
+    };
     if reply.transno == Transno(0) {
         return Err(ProtocolError::Malformed);
     }
     // The token is signed with the message alone.
     let replay = Replay { reply: Bytes(message), token: Bytes(token) }.to_bytes();
-    Ok(Parts { body, replay: Some(replay), lease, further })
+    Ok(Parts { body, replay: Some(replay), lease, further, new_files })
 }
 
 fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {

@@ -4,6 +4,7 @@
 //! a queue of its link or session, in the queue for replay space, or on a connection.
 
 use crate::plan::Target;
+use crate::session::SlotClass;
 use crate::wait_cause::WaitCause;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -122,14 +123,21 @@ impl Exchange {
         self.op.row().retry == Retry::Repeat
     }
 
-    /// Whether it may have the slot that is kept for what others wait for.
-    pub(crate) const fn may_take_last_slot(&self) -> bool {
-        self.urgent || self.is_awaited
+    /// Which slots it may take.
+    pub(crate) fn slot_class(&self) -> SlotClass {
+        if self.urgent || self.is_awaited {
+            SlotClass::Awaited
+        } else if self.is_behind() {
+            SlotClass::Behind
+        } else {
+            SlotClass::Other
+        }
     }
 
     /// Whether it is a change whose caller has its answer.
     pub(crate) fn is_behind(&self) -> bool {
-        matches!(self.op, Op::Write | Op::Setattr) && self.flags & request_flag::BEHIND != 0
+        matches!(self.op, Op::Write | Op::Setattr | Op::Create | Op::Unlink)
+            && self.flags & request_flag::BEHIND != 0
     }
 
     /// The inode that it is about, for reports.

@@ -13,6 +13,7 @@ use crate::replay::cost_bytes;
 use crate::requests::{Exchange, Place};
 use crate::server::Server;
 use crate::servers::INITIAL;
+use crate::session::SlotClass;
 use crate::spread::is_split_op;
 use crate::wait_cause::WaitCause;
 use alloc::vec::Vec;
@@ -22,7 +23,7 @@ use wire::{
     request_flag,
 };
 
-/// So many requests in flight over a connection may only be writes behind, where there are at least
+/// So many requests in flight over a connection may only be changes behind, where there are at least
 /// [`CREDITS_MIN`].
 const CREDITS_BEHIND: u16 = 4;
 const CREDITS_MIN: u16 = 16;
@@ -252,7 +253,8 @@ impl Client {
             // Others wait for writes behind, and requests of this client may wait for others.
             let is_short = self.leases.writes_behind
                 && link.credits >= CREDITS_MIN
-                && link.outstanding + CREDITS_BEHIND >= link.credits;
+                && link.outstanding.saturating_sub(link.outstanding_behind) + CREDITS_BEHIND
+                    >= link.credits;
             if next.is_none() && !reopening && is_short {
                 let requests = &self.requests;
                 next = link.take_first(|id| requests.get(id).is_some_and(Exchange::is_behind));
@@ -287,13 +289,14 @@ impl Client {
             }
             None => {
                 if exchange.op.row().retry == Retry::Once {
-                    if !exchange.is_awaited && !self.replay_space.has_space_for(exchange) {
+                    let waits = !exchange.is_awaited && !exchange.is_behind();
+                    if waits && !self.replay_space.has_space_for(exchange) {
                         exchange.place = Place::SpaceWait;
                         self.begin_wait(exchange_id, WaitCause::ReplaySpace);
                         return self.replay_space.wait(exchange_id);
                     }
-                    let slot =
-                        session.take_slot(server.slot_count(), exchange.may_take_last_slot());
+                    let wanted = (exchange.slot_class(), self.leases.writes_behind);
+                    let slot = session.take_slot(server.slot_count(), wanted);
                     let Some(slot) = slot else {
                         exchange.place = Place::SlotWait;
                         session.slot_waiters.push_back(exchange_id);
@@ -318,6 +321,7 @@ impl Client {
         exchange.place = Place::Sent;
         exchange.map_epoch = map_epoch;
         link.outstanding += 1;
+        link.outstanding_behind += u16::from(exchange.is_behind());
         link.leases.asked_at = turn.now.mono;
         self.counters.request_count += 1;
         let acks = session.acks();
@@ -371,16 +375,16 @@ impl Client {
         let parts = self.servers.parts_mut(link_index, session_index);
         let Some((server, _, session)) = parts else { return };
         let requests = &self.requests;
-        let urgent_at = session
-            .slot_waiters
-            .iter()
-            .position(|id| requests.get(*id).is_some_and(Exchange::may_take_last_slot));
-        let at = urgent_at.unwrap_or(0);
-        if !session.has_slot(server.slot_count(), urgent_at.is_some()) {
-            return;
-        }
-        if let Some(exchange_id) = session.slot_waiters.remove(at) {
-            self.queue(exchange_id, Place::SlotWait);
+        let keeps_behind = self.leases.writes_behind;
+        for class in [SlotClass::Awaited, SlotClass::Behind, SlotClass::Other] {
+            let is_of = |id: &usize| requests.get(*id).is_some_and(|it| it.slot_class() == class);
+            let Some(at) = session.slot_waiters.iter().position(is_of) else { continue };
+            if !session.has_slot(server.slot_count(), (class, keeps_behind)) {
+                continue;
+            }
+            if let Some(exchange_id) = session.slot_waiters.remove(at) {
+                return self.queue(exchange_id, Place::SlotWait);
+            }
         }
     }
 
@@ -410,7 +414,7 @@ impl Client {
             }
         }
         if let Some(link) = self.servers.link_mut(link_index) {
-            link.outstanding = 0;
+            (link.outstanding, link.outstanding_behind) = (0, 0);
         }
     }
 

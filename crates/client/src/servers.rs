@@ -101,6 +101,11 @@ impl Servers {
         &self.list[INITIAL]
     }
 
+    /// A server by its position among all.
+    pub(crate) fn server(&self, server_index: usize) -> Option<&Server> {
+        self.list.get(server_index)
+    }
+
     /// The server of a link.
     pub(crate) fn server_of(&self, link_index: usize) -> Option<&Server> {
         self.list.get(self.links.get(link_index)?.server_index())

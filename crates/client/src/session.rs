@@ -12,6 +12,27 @@ use wire::{Transno, Xid};
 pub(crate) const SLOT_COUNT_MAX: u16 = 64;
 const SACK_BITS: u64 = 64;
 
+/// Which slots a request may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SlotClass {
+    /// Others wait for it, and it waits for nobody: all of them.
+    Awaited,
+    /// Its caller has the answer. Requests of other clients wait for it, and requests of this one may
+    /// wait for those.
+    Behind,
+    Other,
+}
+
+/// So many of a session's slots are kept for what is changed behind.
+pub(crate) const fn slots_behind(slot_count: u16) -> u16 {
+    match slot_count {
+        0..4 => 0,
+        4..8 => 1,
+        8..16 => 2,
+        16.. => 4,
+    }
+}
+
 /// Which replies were received, for the next request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Acks {
@@ -133,22 +154,31 @@ impl Session {
         }
     }
 
-    /// Takes the lowest free slot of `1 ..= slot_count`. The last one is reserved for requests that
-    /// may not wait (`urgent`).
-    pub(crate) fn take_slot(&mut self, slot_count: u16, urgent: bool) -> Option<u16> {
-        let slot_index = self.free_slot_index(slot_count, urgent)?;
+    /// Takes the lowest free slot of `1 ..= slot_count` that a request may have. Of a client that
+    /// changes anything behind (`keeps_behind`), some are kept for that.
+    pub(crate) fn take_slot(
+        &mut self,
+        slot_count: u16,
+        (class, keeps_behind): (SlotClass, bool),
+    ) -> Option<u16> {
+        let slot_index = self.free_slot_index(slot_count, (class, keeps_behind))?;
         self.slots_taken |= 1 << slot_index;
         Some(slot_index + 1)
     }
 
     /// Whether [`Session::take_slot`] would succeed.
-    pub(crate) fn has_slot(&self, slot_count: u16, urgent: bool) -> bool {
-        self.free_slot_index(slot_count, urgent).is_some()
+    pub(crate) fn has_slot(&self, slot_count: u16, wanted: (SlotClass, bool)) -> bool {
+        self.free_slot_index(slot_count, wanted).is_some()
     }
 
-    fn free_slot_index(&self, slot_count: u16, urgent: bool) -> Option<u16> {
-        let reserved = u16::from(!urgent);
-        let usable = slot_count.min(SLOT_COUNT_MAX).saturating_sub(reserved);
+    fn free_slot_index(&self, slot_count: u16, wanted: (SlotClass, bool)) -> Option<u16> {
+        let slot_count = slot_count.min(SLOT_COUNT_MAX);
+        let kept = match wanted {
+            (SlotClass::Awaited, _) => 0,
+            (SlotClass::Behind, _) | (SlotClass::Other, false) => 1,
+            (SlotClass::Other, true) => 1 + slots_behind(slot_count),
+        };
+        let usable = slot_count.saturating_sub(kept);
         let slot_index = u16::try_from(self.slots_taken.trailing_ones()).unwrap_or(u16::MAX);
         (slot_index < usable).then_some(slot_index)
     }

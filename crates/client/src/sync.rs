@@ -180,6 +180,7 @@ impl Client {
 
     /// A server lane has ended this client lane's session.
     pub(crate) fn on_goodbye_done(&mut self, link_index: usize) {
+        self.forget_new_files();
         for (_, index) in self.servers.sessions_of(link_index) {
             let Some(session) = self.servers.session_mut(index) else { continue };
             session.reset();

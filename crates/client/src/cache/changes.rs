@@ -76,6 +76,7 @@ impl Cache {
     fn collect(&self, now: Mono, call: &Call<'_>, changing: &mut Changing) {
         match call {
             Call::Create(crate::Create { parent, name, .. })
+            | Call::CreateBehind(crate::MakeBehind { parent, name, .. })
             | Call::Mkdir(wire::Mkdir { parent, name, .. })
             | Call::Symlink(wire::Symlink { parent, name, .. })
             | Call::Mknod(wire::Mknod { parent, name, .. }) => {
@@ -84,6 +85,15 @@ impl Cache {
             Call::Link(args) => {
                 self.collect_name(changing, args.parent, args.name);
                 changing.add_inode(args.inode);
+            }
+            // No other client can change the name: it names what is known, or the call is refused.
+            Call::UnlinkBehind(wire::Unlink { parent, name, .. }) => {
+                match self.found(now, *parent, *name).map(|found| found.value) {
+                    Some(Some(inode)) => changing.add_inode(inode),
+                    Some(None) => {}
+                    None => changing.unknown = true,
+                }
+                self.collect_name(changing, *parent, *name);
             }
             Call::Unlink(wire::Unlink { parent, name, .. })
             | Call::Rmdir(wire::Rmdir { parent, name, .. }) => {

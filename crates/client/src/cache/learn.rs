@@ -85,12 +85,20 @@ impl Cache {
                 self.learn_unchanged(answered, call, result, granted);
             }
             Call::Create(crate::Create { parent, name, .. })
+            | Call::CreateBehind(crate::MakeBehind { parent, name, .. })
             | Call::Mkdir(wire::Mkdir { parent, name, .. })
             | Call::Symlink(wire::Symlink { parent, name, .. })
             | Call::Mknod(wire::Mknod { parent, name, .. })
             | Call::Link(wire::Link { parent, name, .. }) => {
                 let place = Place { dir: *parent, name: *name };
                 self.learn_made((answered, &changed), place, result, granted);
+            }
+            Call::UnlinkBehind(wire::Unlink { parent, name, .. }) => {
+                if result.is_ok() {
+                    let place = Place { dir: *parent, name: *name };
+                    let named = answered.behind(changed.names[0]);
+                    self.learn_name(named, place, None, granted.name);
+                }
             }
             Call::Unlink(wire::Unlink { parent, name, .. })
             | Call::Rmdir(wire::Rmdir { parent, name, .. }) => {

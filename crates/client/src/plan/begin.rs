@@ -38,12 +38,17 @@ pub(crate) fn begin(
         }
         Call::Resize(args) => to.resize(&args),
         Call::Create(args) => to.create(&args),
+        Call::CreateBehind(args) => Ok(to.create_behind(&args)),
         Call::Tmpfile(args) => to.tmpfile(&args),
         Call::Mkdir(args) => Ok(to.entry(Op::Mkdir, args.parent, &args)),
         Call::Symlink(args) => Ok(to.entry(Op::Symlink, args.parent, &args)),
         Call::Mknod(args) => Ok(to.entry(Op::Mknod, args.parent, &args)),
         Call::Link(args) => Ok(to.entry(Op::Link, args.parent, &args)),
         Call::Unlink(args) => Ok(to.direct(Op::Unlink, args.parent, &args)),
+        Call::UnlinkBehind(args) => {
+            let request = to.direct(Op::Unlink, args.parent, &args);
+            Ok(NewRequest { flags: request_flag::BEHIND, ..request })
+        }
         Call::Rmdir(args) => Ok(to.direct(Op::Rmdir, args.parent, &args)),
         Call::Rename(args) => Ok(to.direct(Op::Rename, args.parent, &args)),
         Call::Readlink(args) => Ok(to.direct(Op::Readlink, args.inode, &args)),
@@ -203,6 +208,25 @@ impl Encoder<'_> {
         });
         let plan = Plan::Create(Create::new(handle));
         Ok(NewRequest::new(plan, Op::Create, Target::Inode(args.parent)))
+    }
+
+    fn create_behind(&mut self, args: &crate::MakeBehind<'_>) -> NewRequest {
+        let crate::MakeBehind { caller, parent, name, mode, umask, handle, behind } = *args;
+        let (exclusive, opened) = (true, Some(handle));
+        let behind = Some(behind);
+        self.put(&wire::Create {
+            caller,
+            parent,
+            name,
+            mode,
+            umask,
+            exclusive,
+            handle: opened,
+            behind,
+        });
+        let plan = Plan::Create(Create::behind(handle, args.behind.inode));
+        let request = NewRequest::new(plan, Op::Create, Target::Inode(parent));
+        NewRequest { flags: request_flag::BEHIND, ..request }
     }
 
     fn tmpfile(&mut self, args: &crate::Tmpfile<'_>) -> Result<NewRequest, Status> {

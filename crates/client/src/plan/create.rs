@@ -8,7 +8,7 @@
 use super::sized::{Size, SizedFor, complete};
 use super::{Body, FollowUp, Next, Plan, PlanReply};
 use crate::handles::Handles;
-use wire::{Attr, Created, Handle, HandleId, Reopen, Status};
+use wire::{Attr, Created, Handle, HandleId, InodeNo, Reopen, Status};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Create {
@@ -17,15 +17,26 @@ pub(crate) struct Create {
     created: Option<Created>,
     /// A file without a name: a server that lost the handle has destroyed the file.
     nameless: bool,
+    /// The number that this client has chosen.
+    behind: Option<InodeNo>,
 }
 
 impl Create {
     pub(crate) const fn new(handle: Option<Handle>) -> Self {
-        Self { handle, created: None, nameless: false }
+        Self { handle, created: None, nameless: false, behind: None }
     }
 
     pub(crate) const fn nameless(handle: Handle) -> Self {
-        Self { handle: Some(handle), created: None, nameless: true }
+        Self { handle: Some(handle), created: None, nameless: true, behind: None }
+    }
+
+    pub(crate) const fn behind(handle: Handle, inode: InodeNo) -> Self {
+        Self { behind: Some(inode), ..Self::new(Some(handle)) }
+    }
+
+    /// The number that this client has chosen, of a create that its caller has the answer of.
+    pub(crate) const fn chosen(self) -> Option<InodeNo> {
+        self.behind
     }
 
     /// The plan for a retry of the first request.

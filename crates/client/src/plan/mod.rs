@@ -57,6 +57,11 @@ pub(crate) enum Plan {
         /// Which server, by its position among all.
         server_index: usize,
     },
+    /// Claims a directory whose names are changed behind, at a restarted server.
+    Claim {
+        inode: InodeNo,
+        server_index: usize,
+    },
     /// A call about a lock, which the keeper answers; it has no request of its own.
     LockCall {
         inode: InodeNo,
@@ -179,6 +184,7 @@ impl Plan {
             Self::Goodbye if reply.last => Next::Done(Ok(Answer::Done)),
             Self::Goodbye => Next::Wait(self),
             Self::Reopen { .. }
+            | Self::Claim { .. }
             | Self::LockCall { .. }
             | Self::LockTask(_)
             | Self::Relock { .. }
@@ -203,6 +209,7 @@ impl Plan {
             | Self::Entry
             | Self::Statfs(_)
             | Self::Reopen { .. }
+            | Self::Claim { .. }
             | Self::LockCall { .. }
             | Self::LockTask(_)
             | Self::Relock { .. }
@@ -224,7 +231,7 @@ impl Plan {
 
     /// Whether the request goes before others.
     pub(crate) const fn is_urgent(&self) -> bool {
-        matches!(self, Self::Reopen { .. } | Self::Relock { .. })
+        matches!(self, Self::Reopen { .. } | Self::Claim { .. } | Self::Relock { .. })
     }
 }
 

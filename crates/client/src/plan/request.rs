@@ -50,6 +50,7 @@ pub(crate) enum FollowUp {
     Truncate(wire::Truncate),
     Close(wire::Close),
     Reopen(wire::Reopen),
+    Claim(wire::Claim),
     Statfs(wire::Statfs),
     Sync(Target),
     Goodbye(Target),
@@ -67,6 +68,7 @@ impl FollowUp {
             Self::Truncate(_) => Op::Truncate,
             Self::Close(_) => Op::Close,
             Self::Reopen(_) => Op::Reopen,
+            Self::Claim(_) => Op::Claim,
             Self::Statfs(_) => Op::Statfs,
             Self::Sync(_) => Op::Sync,
             Self::Goodbye(_) => Op::Goodbye,
@@ -81,6 +83,7 @@ impl FollowUp {
             Self::Truncate(truncate) => Target::Contents(truncate.inode, 0),
             Self::Close(close) => Target::Inode(close.inode),
             Self::Reopen(reopen) => Target::Inode(reopen.inode),
+            Self::Claim(claim) => Target::Inode(claim.inode),
             Self::Statfs(statfs) => Target::Inode(statfs.inode),
             Self::Sync(target) | Self::Goodbye(target) => *target,
             Self::OpenCreated { inode } => Target::Inode(*inode),
@@ -96,6 +99,7 @@ impl FollowUp {
             Self::Truncate(truncate) => to.write(truncate),
             Self::Close(close) => to.write(close),
             Self::Reopen(reopen) => to.write(reopen),
+            Self::Claim(claim) => to.write(claim),
             Self::Statfs(statfs) => to.write(statfs),
             Self::Sync(_) | Self::Goodbye(_) => {}
             Self::OpenCreated { inode } => {

@@ -250,7 +250,7 @@ fn the_frontend_decides_whether_groups_are_sent() {
 #[test]
 fn a_request_too_long_for_a_frame_is_refused_by_the_client() {
     let mut harness = Harness::new(1);
-    let ids = alloc::vec![0; 4 * (Groups::COUNT_MAX + 20_000)];
+    let ids = alloc::vec![0; 4 * (Groups::COUNT_MAX + 30_000)];
     let caller = wire::Caller { groups: Groups::Known(&ids), ..CALLER };
     let open = Open { caller, inode: FILE, open_for: OpenFor::Read, sizes: false };
     harness.call(1, Call::Open(open));

@@ -2,7 +2,7 @@
 
 use super::harness::{Harness, ReceivedRequest, bulk};
 use super::{CALLER, FILE, attr};
-use crate::session::Session;
+use crate::session::{Session, SlotClass};
 use crate::{Answer, Call, Create, Open, Write};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -388,14 +388,30 @@ fn acknowledgements_name_exactly_the_replies_received() {
 }
 
 #[test]
+fn some_slots_are_kept_for_what_is_changed_behind() {
+    for (slot_count, others, behind) in [(3, 2, 2), (4, 2, 3), (8, 5, 7), (64, 59, 63)] {
+        let mut session = Session::new(0);
+        let mut take_all = |class| {
+            let wanted = (class, true);
+            core::iter::from_fn(|| session.take_slot(slot_count, wanted)).last()
+        };
+        assert_eq!(take_all(SlotClass::Other), Some(others));
+        assert_eq!(take_all(SlotClass::Behind), Some(behind).filter(|last| *last > others));
+        assert_eq!(take_all(SlotClass::Awaited), Some(slot_count));
+    }
+}
+
+#[test]
 fn every_slot_up_to_64_can_be_taken() {
+    const AWAITED: (SlotClass, bool) = (SlotClass::Awaited, false);
+    const OTHER: (SlotClass, bool) = (SlotClass::Other, false);
     let mut session = Session::new(0);
-    let slots: Vec<_> = (0..64).filter_map(|_| session.take_slot(64, true)).collect();
+    let slots: Vec<_> = (0..64).filter_map(|_| session.take_slot(64, AWAITED)).collect();
     assert_eq!(slots, (1..=64).collect::<Vec<_>>());
-    assert_eq!(session.take_slot(64, true), None);
+    assert_eq!(session.take_slot(64, AWAITED), None);
     session.free_slot(64);
-    assert_eq!(session.take_slot(64, false), None, "the last one is reserved");
+    assert_eq!(session.take_slot(64, OTHER), None, "the last one is reserved");
     session.free_slot(1);
-    assert_eq!(session.take_slot(64, false), Some(1));
+    assert_eq!(session.take_slot(64, OTHER), Some(1));
     assert_eq!(attr_flag::SIZE_AT_DATA, 1);
 }

@@ -1,0 +1,240 @@
+//! What a lane needs to create files behind its server: inode numbers that the server has given it, the
+//! server's clock, and the claims of a restart.
+//!
+//! ```text
+//! reply with new files ─▶ range ─▶ take_new_file ─▶ Call::CreateBehind ─▶ end_new_file
+//! another boot of the server ─▶ the ranges are void; what is under way is claimed
+//! ```
+//! Invariant: a number is taken once, and while a create with one of the range before the last is under
+//! way, none is taken of a further range: the server remembers a few ranges.
+
+use crate::client::Client;
+use crate::plan::{FollowUp, Plan};
+use crate::session::slots_behind;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use interface::Mono;
+use wire::{Claim, Handle, HandleId, InodeNo, NewFiles, Op, OpenFor, Reply, ShardId, Timestamp};
+
+/// So many ranges of a shard are known at a time.
+const RANGE_COUNT_MAX: usize = 4;
+
+/// Numbers that a server has given to this lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Range {
+    shard: ShardId,
+    server_index: usize,
+    boot_id: u64,
+    first: u64,
+    next: u64,
+    end: u64,
+}
+
+/// The numbers of a lane.
+#[derive(Debug, Default)]
+pub(crate) struct NewFileNumbers {
+    /// In the order in which they were given.
+    ranges: Vec<Range>,
+    /// Numbers of creates under way.
+    unanswered: BTreeSet<InodeNo>,
+    /// Directories with a Claim under way.
+    claiming: BTreeSet<InodeNo>,
+}
+
+impl NewFileNumbers {
+    fn add(&mut self, range: Range) {
+        let is_same = |other: &Range| {
+            (other.shard, other.server_index, other.boot_id)
+                == (range.shard, range.server_index, range.boot_id)
+        };
+        self.ranges.retain(|other| other.shard != range.shard || is_same(other));
+        // The reply that gave it first may have been lost.
+        if self.ranges.iter().any(|other| is_same(other) && other.first == range.first) {
+            return;
+        }
+        if self.ranges.iter().filter(|other| is_same(other)).count() >= RANGE_COUNT_MAX
+            && let Some(oldest) = self.ranges.iter().position(is_same)
+        {
+            self.ranges.remove(oldest);
+        }
+        self.ranges.push(range);
+    }
+
+    fn take(&mut self, shard: ShardId, (server_index, boot_id): (usize, u64)) -> Option<InodeNo> {
+        let of_shard = self.ranges.iter_mut().filter(|range| {
+            (range.shard, range.server_index, range.boot_id) == (shard, server_index, boot_id)
+        });
+        let mut of_shard: Vec<&mut Range> = of_shard.collect();
+        let index = of_shard.iter().position(|range| range.next < range.end)?;
+        let lowest = index.saturating_sub(1);
+        let is_recent = |inode: &InodeNo| {
+            let mut recent = of_shard.iter().skip(lowest);
+            inode.shard() != shard || recent.any(|it| (it.first..it.end).contains(&inode.0))
+        };
+        if !self.unanswered.iter().all(is_recent) {
+            return None;
+        }
+        let range = of_shard.get_mut(index)?;
+        let inode = InodeNo(range.next);
+        range.next += 1;
+        self.unanswered.insert(inode);
+        Some(inode)
+    }
+}
+
+impl Client {
+    /// A number for a file that is created behind, in a directory with this number. The call must be made,
+    /// or the number given up by [`Self::end_new_file`].
+    pub fn take_new_file(&mut self, directory: InodeNo) -> Option<InodeNo> {
+        let server_index = self.servers.server_of_inode(directory);
+        let server = self.servers.server(server_index)?;
+        if slots_behind(server.slot_count()) == 0 {
+            return None;
+        }
+        let boot_id = server.boot_id();
+        self.new_files.take(directory.shard(), (server_index, boot_id))
+    }
+
+    /// A number is used, or never will be.
+    pub fn end_new_file(&mut self, inode: InodeNo) {
+        self.new_files.unanswered.remove(&inode);
+    }
+
+    /// A handle for a file that is created behind; `None` at the limit.
+    pub fn begin_handle(&mut self, open_for: OpenFor) -> Option<Handle> {
+        self.handles.begin(InodeNo(0), open_for)
+    }
+
+    /// A handle of [`Self::begin_handle`] is not used.
+    pub fn cancel_handle(&mut self, handle: HandleId) {
+        self.handles.remove(handle);
+    }
+
+    /// The clock of an inode's server, never later than it is there. `None`: nothing is known of it.
+    #[must_use]
+    pub fn server_time(&self, now: Mono, inode: InodeNo) -> Option<Timestamp> {
+        let link = self.servers.link_of_inode(inode).and_then(|index| self.servers.link(index))?;
+        let (at_ns, seen_at) = link.clock?;
+        Some(Timestamp::from_ns(at_ns.saturating_add(now.since_ns(seen_at))))
+    }
+
+    /// A reply says what the server's clock showed when it left.
+    pub(crate) fn see_clock(&mut self, now: Mono, link_index: usize, reply: &Reply) {
+        let Some(link) = self.servers.link_mut(link_index) else { return };
+        let known = link.clock.map(|(at_ns, seen_at)| at_ns.saturating_add(now.since_ns(seen_at)));
+        link.clock =
+            Some((known.map_or(reply.op_time_ns, |known| known.max(reply.op_time_ns)), now));
+    }
+
+    /// A reply gives numbers. They are no lease.
+    pub(crate) fn add_new_files(&mut self, link_index: usize, boot_id: u64, given: NewFiles) {
+        let Some(link) = self.servers.link(link_index) else { return };
+        let NewFiles { first: InodeNo(first), count, .. } = given;
+        let (shard, server_index) = (given.first.shard(), link.server_index());
+        let end = first.saturating_add(count.into());
+        self.new_files.add(Range { shard, server_index, boot_id, first, next: first, end });
+    }
+
+    /// The server knows nothing of this client any more.
+    pub(crate) fn forget_new_files(&mut self) {
+        self.new_files.ranges.clear();
+    }
+
+    /// Claims, at their restarted server, all directories for which `wanted` is true and in which names are
+    /// being changed behind.
+    pub(crate) fn claim(&mut self, wanted: impl Fn(&Self, InodeNo) -> bool) {
+        let mut claims: BTreeMap<InodeNo, Option<(u64, u64)>> = BTreeMap::new();
+        for (_, exchange) in self.requests.iter() {
+            let changes_names = matches!(exchange.op, Op::Create | Op::Unlink);
+            let directory = exchange.inode();
+            let is_due = !self.new_files.claiming.contains(&directory) && wanted(self, directory);
+            if !exchange.is_behind() || !changes_names || !is_due {
+                continue;
+            }
+            let numbers = claims.entry(directory).or_default();
+            let plan = self.jobs.get(exchange.job_id).map(|job| job.plan);
+            if let Some(Plan::Create(create)) = plan
+                && let Some(InodeNo(number)) = create.chosen()
+            {
+                let (first, last) = numbers.unwrap_or((number, number));
+                *numbers = Some((first.min(number), last.max(number)));
+            }
+        }
+        for (inode, numbers) in claims {
+            let (first, last) = numbers.unwrap_or((1, 0));
+            let count = u32::try_from((last + 1).saturating_sub(first)).unwrap_or(u32::MAX);
+            let first = InodeNo(if count > 0 { first } else { inode.0 });
+            self.new_files.claiming.insert(inode);
+            let server_index = self.servers.server_of_inode(inode);
+            self.servers.begin_registering(server_index);
+            let claim = FollowUp::Claim(Claim { inode, first, count });
+            self.begin_without_caller(Plan::Claim { inode, server_index }, claim);
+        }
+    }
+
+    /// A directory was claimed: the frontend ends that when nothing of it is under way.
+    pub(crate) fn on_claimed(&mut self, inode: InodeNo, is_granted: bool) {
+        self.new_files.claiming.remove(&inode);
+        if is_granted {
+            self.leases.writing.insert(inode);
+            self.leases.writing_ended.push(inode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARD: ShardId = ShardId::meta(3);
+    const SERVER: (usize, u64) = (0, 7);
+
+    fn range(first: u64, count: u64) -> Range {
+        let InodeNo(first) = InodeNo::new(SHARD.index(), first);
+        let (server_index, boot_id) = SERVER;
+        Range { shard: SHARD, server_index, boot_id, first, next: first, end: first + count }
+    }
+
+    fn take(numbers: &mut NewFileNumbers) -> Option<u64> {
+        numbers.take(SHARD, SERVER).map(InodeNo::count)
+    }
+
+    #[test]
+    fn each_number_is_taken_once_and_in_order() {
+        let mut numbers = NewFileNumbers::default();
+        assert_eq!(take(&mut numbers), None);
+        numbers.add(range(10, 2));
+        assert_eq!((take(&mut numbers), take(&mut numbers)), (Some(10), Some(11)));
+        numbers.add(range(10, 2));
+        assert_eq!(take(&mut numbers), None, "it was given a second time");
+        numbers.add(range(20, 1));
+        assert_eq!(numbers.take(ShardId::meta(4), SERVER), None);
+        assert_eq!((take(&mut numbers), take(&mut numbers)), (Some(20), None));
+    }
+
+    #[test]
+    fn those_of_another_boot_are_void() {
+        let mut numbers = NewFileNumbers::default();
+        numbers.add(range(10, 2));
+        assert_eq!(numbers.take(SHARD, (0, 8)), None);
+        assert_eq!(numbers.take(SHARD, (1, 7)), None);
+        numbers.add(Range { boot_id: 8, ..range(30, 1) });
+        assert_eq!(numbers.take(SHARD, (0, 8)).map(InodeNo::count), Some(30));
+        assert_eq!(take(&mut numbers), None);
+    }
+
+    #[test]
+    fn no_create_of_an_old_range_is_under_way_when_a_later_one_is_begun() {
+        let mut numbers = NewFileNumbers::default();
+        [10, 20, 30].into_iter().for_each(|first| numbers.add(range(first, 1)));
+        assert_eq!((take(&mut numbers), take(&mut numbers)), (Some(10), Some(20)));
+        assert_eq!(take(&mut numbers), None);
+        numbers.unanswered.remove(&InodeNo::new(SHARD.index(), 10));
+        assert_eq!(take(&mut numbers), Some(30));
+        [40, 50, 60].into_iter().for_each(|first| numbers.add(range(first, 1)));
+        assert_eq!(numbers.ranges.len(), RANGE_COUNT_MAX);
+        assert_eq!(take(&mut numbers), None, "20 is of a range that is known no more");
+        numbers.unanswered.clear();
+        assert_eq!(take(&mut numbers), Some(40));
+    }
+}
