@@ -102,6 +102,16 @@ opcodes! {
 }
 
 impl Opcode {
+    /// Whether a request with this number needs the server.
+    pub(crate) fn needs_server(number: u32) -> bool {
+        !matches!(
+            Self::from_number(number),
+            None | Some(
+                Self::Init | Self::Destroy | Self::Forget | Self::BatchForget | Self::Interrupt
+            )
+        )
+    }
+
     /// Whether a request is about a name in a directory.
     pub(crate) const fn is_of_names(self) -> bool {
         matches!(

@@ -3,32 +3,41 @@
 //!
 //! ```text
 //! CREATE, with a write lease ─▶ idle ─ WRITE at the end ─▶ writing ─ answered ─▶ idle ─ RELEASE ─▶ free
-//!                                └ SETATTR ─▶ setting ───────────┘
+//!    └ answered early ─▶ creating ┘ └ SETATTR ─▶ setting ────────┘   └ UNLINK ─▶ removing ─▶ idle
 //! recalled, or anything else changes the file ─▶ ended: idle again, writes are waited for
 //! ```
-//! A file has at most one write under way that its caller does not wait for, and behind it changes of
-//! its attributes, one after the other: so all are executed in the order of their callers. Whatever
+//! A file has at most one write under way that its caller does not wait for, perhaps behind its create,
+//! and behind it changes of its attributes, one after the other: so all are executed in the order of
+//! their callers. Whatever
 //! else concerns the file waits until nothing is under way. A file and a name have one place each;
 //! where it is taken, a new file is not written behind.
 //!
 //! Invariant: a file is busy from before the kernel gets its reply until the server has answered.
 
+use crate::names_behind::Directories;
+use crate::shared::{AttrWords, hash_of, lane_bit};
 use alloc::boxed::Box;
-use core::array;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use wire::{Attr, HandleId, InodeNo, LaneId, Status, Wire as _};
+use wire::{Attr, HandleId, InodeNo, LaneId, Status};
 
 const COUNT: usize = 4096;
-const ATTR_WORDS: usize = Attr::WIRE_BYTES.div_ceil(8);
 
 /// Bits of a state; above them are the error, two numbers of changes of attributes, and the
 /// generation.
 mod bit {
     pub(super) const HELD: u64 = 1;
     pub(super) const WRITING: u64 = 2;
+    /// Its create is under way.
+    pub(super) const CREATING: u64 = 4;
     pub(super) const ENDED: u64 = 8;
     /// It is being filled in.
     pub(super) const NEW: u64 = 16;
+    /// The removal of its name is under way.
+    pub(super) const REMOVING: u64 = 32;
+    /// Its create was refused: there is no such file.
+    pub(super) const LOST: u64 = 64;
+    /// The server has not granted that it is written behind.
+    pub(super) const PLAIN: u64 = 128;
 }
 const ERROR_SHIFT: u32 = 8;
 const ERROR_MASK: u64 = 0xffff << ERROR_SHIFT;
@@ -50,7 +59,7 @@ struct Place {
     name_hash: AtomicU64,
     /// Lanes that wait, by their bits.
     waiters: AtomicU64,
-    attr: [AtomicU64; ATTR_WORDS],
+    attr: AttrWords,
 }
 
 /// The table.
@@ -66,6 +75,7 @@ pub struct Behind {
     written_bytes: AtomicU64,
     lost_count: AtomicU64,
     lost_bytes: AtomicU64,
+    pub(crate) directories: Directories,
 }
 
 /// What a mount has written behind.
@@ -83,6 +93,14 @@ pub struct BehindCounts {
     pub lost_count: u64,
     /// Their bytes.
     pub lost_bytes: u64,
+    /// Directories in which names are changed behind.
+    pub directory_count: u64,
+    /// Files that the server has created.
+    pub made_count: u64,
+    /// Names that the server has removed.
+    pub removed_count: u64,
+    /// Creates and removals that failed.
+    pub lost_name_count: u64,
 }
 
 /// A file that is created.
@@ -94,6 +112,17 @@ pub(crate) struct NewFile<'a> {
     pub(crate) creator: u32,
     pub(crate) parent: InodeNo,
     pub(crate) name: &'a [u8],
+}
+
+/// Why a file gets a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Begun {
+    /// It was created, and may be written behind.
+    Created,
+    /// Its create is under way.
+    Creating,
+    /// The removal of its name is under way; it is not written behind.
+    Removing,
 }
 
 /// A change of attributes that is begun, and those before it.
@@ -129,21 +158,8 @@ pub(crate) struct Extent {
 
 impl Place {
     fn attr(&self) -> Option<Attr> {
-        let mut bytes = [0; ATTR_WORDS * 8];
-        for (part, word) in bytes.chunks_mut(8).zip(&self.attr) {
-            part.copy_from_slice(&word.load(Ordering::SeqCst).to_le_bytes());
-        }
         let size_bytes = self.size_bytes.load(Ordering::SeqCst);
-        let attr = Attr::decode_all(&bytes[..Attr::WIRE_BYTES]).ok()?;
-        Some(Attr { size_bytes, ..attr })
-    }
-
-    fn set_attr(&self, attr: &Attr) {
-        for (word, part) in self.attr.iter().zip(attr.to_bytes().chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..part.len()].copy_from_slice(part);
-            word.store(u64::from_le_bytes(whole), Ordering::SeqCst);
-        }
+        Some(Attr { size_bytes, ..self.attr.get()? })
     }
 }
 
@@ -158,7 +174,7 @@ impl Default for Behind {
             creator: zero(),
             name_hash: zero(),
             waiters: zero(),
-            attr: array::from_fn(|_| zero()),
+            attr: AttrWords::default(),
         };
         Self {
             places: (0..COUNT).map(place).collect(),
@@ -169,6 +185,7 @@ impl Default for Behind {
             written_bytes: zero(),
             lost_count: zero(),
             lost_bytes: zero(),
+            directories: Directories::default(),
         }
     }
 }
@@ -177,14 +194,6 @@ impl Default for Behind {
 fn index_of(inode: InodeNo) -> usize {
     let mixed = inode.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     usize::try_from(mixed).unwrap_or(0) % COUNT
-}
-
-/// FNV-1a: equal hashes of two names cost a wait.
-fn hash_of(parent: InodeNo, name: &[u8]) -> u64 {
-    let bytes = parent.0.to_le_bytes().into_iter().chain(name.iter().copied());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 const fn error_in(state: u64) -> u64 {
@@ -208,7 +217,7 @@ const fn is_setting(state: u64) -> bool {
 
 /// Whether something is under way.
 const fn is_busy(state: u64) -> bool {
-    state & bit::WRITING != 0 || is_setting(state)
+    state & (bit::WRITING | bit::CREATING | bit::REMOVING) != 0 || is_setting(state)
 }
 
 impl Behind {
@@ -223,12 +232,16 @@ impl Behind {
             written_bytes: load(&self.written_bytes),
             lost_count: load(&self.lost_count),
             lost_bytes: load(&self.lost_bytes),
+            directory_count: u64::try_from(self.directories.count()).unwrap_or(u64::MAX),
+            made_count: load(&self.directories.made_count),
+            removed_count: load(&self.directories.removed_count),
+            lost_name_count: load(&self.directories.lost_count),
         }
     }
 
-    /// Whether no file is written behind.
+    /// Whether nothing is changed behind.
     pub(crate) fn is_empty(&self) -> bool {
-        self.held_count.load(Ordering::SeqCst) == 0
+        self.held_count.load(Ordering::SeqCst) == 0 && self.directories.is_empty()
     }
 
     /// The place of a file, and its state.
@@ -253,9 +266,9 @@ impl Behind {
         }
     }
 
-    /// A file may be written behind from now on, before the kernel knows it. Returns whether there is
-    /// a place for it.
-    pub(crate) fn insert(&self, file: &NewFile<'_>) -> bool {
+    /// A file may be written behind from now on, before the kernel knows it, or its name is being removed.
+    /// Returns whether there is a place for it.
+    pub(crate) fn insert(&self, file: &NewFile<'_>, begun: Begun) -> bool {
         let hash = hash_of(file.parent, file.name);
         let name = &self.names[index_of(InodeNo(hash))];
         let other = InodeNo(name.load(Ordering::SeqCst));
@@ -276,15 +289,20 @@ impl Behind {
         }
         let set = |word: &AtomicU64, value: u64| word.store(value, Ordering::SeqCst);
         set(&place.inode, file.attr.inode.0);
-        set(&place.size_bytes, 0);
+        set(&place.size_bytes, if begun == Begun::Removing { file.attr.size_bytes } else { 0 });
         set(&place.handle, file.handle.0);
         set(&place.creator, file.creator.into());
         set(&place.name_hash, hash);
         set(name, file.attr.inode.0);
         set(&place.waiters, 0);
-        place.set_attr(file.attr);
+        place.attr.set(file.attr);
         self.held_count.fetch_add(1, Ordering::SeqCst);
-        set(&place.state, generation | bit::HELD);
+        let bits = match begun {
+            Begun::Created => 0,
+            Begun::Creating => bit::CREATING,
+            Begun::Removing => bit::REMOVING | bit::ENDED,
+        };
+        set(&place.state, generation | bit::HELD | bits);
         true
     }
 
@@ -307,6 +325,11 @@ impl Behind {
         Some((InodeNo(place.inode.load(Ordering::SeqCst)), index + 1))
     }
 
+    /// Whether a file has a place.
+    pub(crate) fn is_held(&self, inode: InodeNo) -> bool {
+        self.find(inode).is_some()
+    }
+
     /// Whether something of a file is under way.
     pub(crate) fn is_busy(&self, inode: InodeNo) -> bool {
         self.find(inode).is_some_and(|(_, state)| is_busy(state))
@@ -314,7 +337,9 @@ impl Behind {
 
     /// Whether writes alone are under way of a file.
     pub(crate) fn is_only_writing(&self, inode: InodeNo) -> bool {
-        self.find(inode).is_some_and(|(_, state)| state & bit::WRITING != 0 && !is_setting(state))
+        let (writing, others) = (bit::WRITING, bit::CREATING | bit::REMOVING);
+        self.find(inode)
+            .is_some_and(|(_, it)| it & (writing | others) == writing && !is_setting(it))
     }
 
     /// Whether something of a file is under way; if so, this lane is told when that is over.
@@ -329,8 +354,26 @@ impl Behind {
         let Some((place, _)) = self.find(inode) else { return false };
         place.waiters.fetch_or(lane_bit(lane), Ordering::SeqCst);
         self.find(inode).is_some_and(|(_, state)| {
-            state & bit::WRITING != 0 || number_in(state, FIRST_SHIFT) != number
+            state & (bit::WRITING | bit::CREATING) != 0 || number_in(state, FIRST_SHIFT) != number
         })
+    }
+
+    /// The same for a write, which waits for the create.
+    pub(crate) fn write_waits(&self, inode: InodeNo, lane: LaneId) -> bool {
+        let Some((place, _)) = self.find(inode) else { return false };
+        place.waiters.fetch_or(lane_bit(lane), Ordering::SeqCst);
+        self.find(inode).is_some_and(|(_, state)| state & bit::CREATING != 0)
+    }
+
+    /// Whether the create of a file was refused.
+    pub(crate) fn is_lost(&self, inode: InodeNo) -> bool {
+        self.find(inode).is_some_and(|(_, state)| state & bit::LOST != 0)
+    }
+
+    /// Whether the server has not granted that a file is written behind, though something follows its
+    /// create.
+    pub(crate) fn is_plain(&self, inode: InodeNo) -> bool {
+        self.find(inode).is_some_and(|(_, state)| state & bit::PLAIN != 0)
     }
 
     /// None of the file's writes is made behind any more.
@@ -343,14 +386,15 @@ impl Behind {
         let Extent { file_offset, write_bytes, is_awaited } = extent;
         loop {
             let Some((place, state)) = self.find(inode) else { return How::Through };
-            if is_busy(state) {
+            if is_busy(state & !bit::CREATING) {
                 return How::Later;
             }
+            let is_creating = state & bit::CREATING != 0;
             if let Some(status) = self.take_error(inode) {
                 return How::Failed(status);
             }
             if state & bit::ENDED != 0 {
-                return How::Through;
+                return if is_creating { How::Later } else { How::Through };
             }
             let size_bytes = place.size_bytes.load(Ordering::SeqCst);
             let is_at_end = file_offset.is_none_or(|offset| offset == size_bytes);
@@ -358,6 +402,9 @@ impl Behind {
             let under_way = self.bytes.load(Ordering::SeqCst).saturating_add(write_bytes);
             let fits = under_way <= wire::BEHIND_BYTES_MAX && i64::try_from(end).is_ok();
             let is_behind = is_at_end && fits && write_bytes > 0 && !is_awaited;
+            if is_creating && !is_behind {
+                return How::Later;
+            }
             let next = state | if is_behind { bit::WRITING } else { bit::ENDED };
             let changed =
                 place.state.compare_exchange(state, next, Ordering::SeqCst, Ordering::SeqCst);
@@ -388,6 +435,50 @@ impl Behind {
         count.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(write_bytes, Ordering::Relaxed);
         self.end_one(inode, |state| state & !bit::WRITING, result)
+    }
+
+    /// A create was answered. Returns the lanes that wait.
+    pub(crate) fn end_create(
+        &self,
+        inode: InodeNo,
+        (result, is_granted): (Result<(), Status>, bool),
+    ) -> u64 {
+        let bits = match result {
+            Ok(()) if is_granted => 0,
+            Ok(()) => bit::ENDED | bit::PLAIN,
+            Err(_) => bit::LOST,
+        };
+        self.end_one(inode, |state| state & !bit::CREATING | bits, result)
+    }
+
+    /// Begins the removal of the only name of a file. Returns whether it may be made behind.
+    pub(crate) fn begin_removal(&self, file: &NewFile<'_>) -> bool {
+        let Some((place, _)) = self.find(file.attr.inode) else {
+            return self.insert(file, Begun::Removing);
+        };
+        let hash = hash_of(file.parent, file.name);
+        let is_named = place.name_hash.load(Ordering::SeqCst) == hash;
+        is_named
+            && self
+                .change(file.attr.inode, |state| {
+                    (!is_busy(state)).then_some(state | bit::REMOVING | bit::ENDED)
+                })
+                .is_some()
+    }
+
+    /// A removal was answered. Returns the lanes that wait.
+    pub(crate) fn end_removal(&self, inode: InodeNo) -> u64 {
+        if let Some((place, _)) = self.find(inode) {
+            let hash = place.name_hash.load(Ordering::SeqCst);
+            let name = &self.names[index_of(InodeNo(hash))];
+            // Another file may get the name while this one is open.
+            if name.load(Ordering::SeqCst) == inode.0 {
+                name.store(0, Ordering::SeqCst);
+            }
+        }
+        let waiters = self.end_one(inode, |state| state & !bit::REMOVING, Ok(()));
+        self.release(inode, HandleId(0));
+        waiters
     }
 
     /// A change of attributes was answered. Returns the lanes that wait.
@@ -432,7 +523,7 @@ impl Behind {
     pub(crate) fn begin_setting(&self, inode: InodeNo) -> How<Setting> {
         loop {
             let Some((place, state)) = self.find(inode) else { return How::Through };
-            if state & bit::ENDED != 0 || error_in(state) > 0 {
+            if state & (bit::ENDED | bit::REMOVING) != 0 || error_in(state) > 0 {
                 return if is_busy(state) { How::Later } else { How::Through };
             }
             let next = with_next(state, NEXT_SHIFT);
@@ -451,7 +542,7 @@ impl Behind {
     /// The attributes as a change that is begun leaves them.
     pub(crate) fn set_attr(&self, attr: &Attr) {
         if let Some((place, _)) = self.find(attr.inode) {
-            place.set_attr(attr);
+            place.attr.set(attr);
         }
     }
 
@@ -480,9 +571,4 @@ impl Behind {
         }
         released.is_some()
     }
-}
-
-/// The bit of a lane among those that wait.
-pub(crate) const fn lane_bit(lane: LaneId) -> u64 {
-    1 << (lane.0 % 64)
 }

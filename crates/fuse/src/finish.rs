@@ -36,6 +36,7 @@ impl MountLane {
         if self.keeps_for_later(pending_id, &result) {
             return;
         }
+        let (result, granted) = self.as_shown(result, granted);
         let Some(pending) = self.pendings.get(pending_id) else {
             self.discard(turn, result);
             return;
@@ -70,6 +71,7 @@ impl MountLane {
             (Continuation::Entry, Answer::Entry(attr) | Answer::Created { attr, .. }) => {
                 let parent = self.node(pending_id);
                 self.see_name(now, pending_id, &attr);
+                self.change_names_from_now(turn, pending_id, (&attr, granted));
                 let node = self.moves.node(parent, &attr);
                 let validity = self.leases.of_entry(now, (parent, node), &attr, granted);
                 self.encode(turn, pending_id, |out| put_entry(out, node, &attr, validity));
@@ -445,6 +447,7 @@ impl MountLane {
             names: &mut self.names,
             now: turn.now.mono,
             granted_until: granted.entries,
+            behind: self.behind.table.as_deref(),
         };
         let outcome = Listing::decode_all(turn.arena.get(listing))
             .map_err(|_| Status::Io)

@@ -10,6 +10,7 @@ use crate::begin::Decoded;
 use crate::cache::begin_call;
 use crate::call_ids::{call_id, pending_id};
 use crate::counts::{Counts, Ended, span_bytes};
+use crate::early::WriteBehind;
 use crate::handle::{FileHandle, spread_file};
 use crate::init::{Negotiated, negotiate, put_init};
 use crate::interrupts::Interrupts;
@@ -20,7 +21,6 @@ use crate::pending::{Continuation, PendingRequests, Progress, Wait};
 use crate::profile::Profile;
 use crate::recalls::Recalls;
 use crate::traces::Traces;
-use crate::write_behind::WriteBehind;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -145,6 +145,11 @@ impl MountLane {
         &self.client
     }
 
+    /// Whether no stop was requested.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.state == MountState::Serving
+    }
+
     fn on_peer_message(&mut self, turn: &mut Turn<'_>, event: Event, message: MountMessage) {
         match message {
             MountMessage::Interrupt { unique } => self.on_interrupt(turn, unique, false),
@@ -185,7 +190,7 @@ impl MountLane {
         let header = split(bytes).map(|(header, _)| header);
         let (unique, pid) = header.map_or((0, 0), |header| (header.unique, header.pid));
         let Some(slot) = slot else { return self.on_unanswered(turn, request) };
-        let needs_server = header.is_ok_and(|header| needs_server(header.opcode));
+        let needs_server = header.is_ok_and(|header| Opcode::needs_server(header.opcode));
         let pending_id = self.pendings.insert((slot, turn.now.mono), unique, pid, bytes, bulk);
         if needs_server && self.state != MountState::Serving {
             // A detached mount may get requests for ever, and a stop must end.
@@ -223,7 +228,11 @@ impl MountLane {
                     let inode = open.inode;
                     return self.reply_opened_directory(turn, pending_id, (inode, handle));
                 }
-                if let Some((result, granted)) = self.known(turn.now.mono, &call, continuation) {
+                let known = self
+                    .shown(&call)
+                    .or_else(|| self.known(turn.now.mono, &call, continuation))
+                    .or_else(|| self.shown_again(turn.now.mono, &call));
+                if let Some((result, granted)) = known {
                     if let Some(pending) = self.pendings.get_mut(pending_id) {
                         pending.continuation = continuation;
                     }
@@ -534,6 +543,7 @@ impl Core for MountLane {
         }
         self.check_recalls(turn);
         loop {
+            self.end_dropped_creates(turn);
             self.note_use();
             self.client.settle(turn);
             self.set_term();
@@ -578,20 +588,6 @@ impl Core for MountLane {
         }
         self.check_end(turn);
     }
-}
-
-/// Whether a request needs the server.
-fn needs_server(opcode: u32) -> bool {
-    !matches!(
-        Opcode::from_number(opcode),
-        None | Some(
-            Opcode::Init
-                | Opcode::Destroy
-                | Opcode::Forget
-                | Opcode::BatchForget
-                | Opcode::Interrupt
-        )
-    )
 }
 
 fn log(turn: &mut Turn<'_>, say: LogLevel, line: &str) {

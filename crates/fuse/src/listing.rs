@@ -7,6 +7,7 @@
 //! [`END_POSITION`]: a read from there returns the end of the directory without asking the server.
 
 use crate::abi::size;
+use crate::behind::Behind;
 use crate::leases::{Leases, Validity};
 use crate::names::Names;
 use crate::node::{Moves, Node};
@@ -59,6 +60,8 @@ pub(crate) struct Buffer<'v> {
     pub(crate) now: Mono,
     /// Until when names and attributes are granted.
     pub(crate) granted_until: Option<Mono>,
+    /// Directories whose names are being changed.
+    pub(crate) behind: Option<&'v Behind>,
 }
 
 /// Fills `buffer` from `position` on with as many entries as fit.
@@ -126,7 +129,10 @@ impl Buffer<'_> {
             match entry.attr {
                 Some(attr) if attr.flags & attr_flag::SIZE_AT_DATA == 0 => {
                     let node = self.moves.node(self.node, &attr);
-                    let validity = self.validity(node, &attr, entry.granted);
+                    let shown = self.behind.and_then(|behind| behind.as_shown(&attr));
+                    let is_valid = entry.granted && shown.is_none();
+                    let attr = shown.unwrap_or(attr);
+                    let validity = self.validity(node, &attr, is_valid);
                     put_entry(self.out, node, &attr, validity);
                     // The kernel may not look it up any more.
                     let seen = (self.node.inode(), entry.name);

@@ -12,6 +12,7 @@
 
 use crate::abi::Opcode;
 use crate::args::split;
+use crate::early::Created;
 use crate::lane::MountLane;
 use crate::leases::APPLY_MS_MAX;
 use crate::node::Node;
@@ -52,6 +53,8 @@ enum Cause {
     Recall(RecallId),
     /// All leases are lost.
     Drop,
+    /// A create was answered early, and has got no lease of the attributes.
+    Created,
 }
 
 /// A recall under way.
@@ -168,6 +171,9 @@ impl MountLane {
         match self.recalls.works.remove(&work_no).map(|work| work.cause) {
             Some(Cause::Recall(id)) => self.client.acknowledge(id),
             Some(Cause::Drop) => self.client.dropped(),
+            Some(Cause::Created) => {
+                self.behind.dropped.extend(self.behind.dropping.remove(&work_no));
+            }
             None => {}
         }
     }
@@ -217,6 +223,18 @@ impl MountLane {
             RecalledKey::Writing(inode) => self.recall_writing(work_no, inode),
             RecalledKey::All => self.drop_all(turn, work_no),
         }
+    }
+
+    /// The kernel drops attributes that it was given without a lease, and then the create is over.
+    pub(crate) fn drop_early_attributes(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        created: Created,
+    ) {
+        let work_no = self.begin_work(Cause::Created, NEVER);
+        self.behind.dropping.insert(work_no, created);
+        self.drop_attributes(turn, work_no, Node::plain(inode), false);
     }
 
     fn drop_attributes(&mut self, turn: &mut Turn<'_>, work_no: u64, node: Node, again: bool) {

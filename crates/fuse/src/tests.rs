@@ -20,6 +20,7 @@ mod life;
 mod listings;
 mod locks;
 mod moves;
+mod names;
 mod opens;
 mod pages;
 mod profile;
@@ -32,7 +33,7 @@ const DIRECTORY: InodeNo = InodeNo((1 << 48) | 5);
 /// A file.
 const FILE: InodeNo = InodeNo((2 << 48) | 77);
 
-fn attr(inode: InodeNo, kind: FileKind) -> Attr {
+pub(crate) fn attr(inode: InodeNo, kind: FileKind) -> Attr {
     let time = |secs| Timestamp { secs, nanos: 9 };
     Attr {
         inode,

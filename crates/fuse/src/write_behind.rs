@@ -15,75 +15,18 @@
 use crate::abi::{Opcode, WRITE_CACHE, open_flag, setattr_flag};
 use crate::args::split;
 use crate::begin::Decoded;
-use crate::behind::{Behind, BehindCounts, Extent, How, NewFile, Setting, lane_bit};
+use crate::behind::{Begun, Behind, Extent, How, NewFile, Setting};
 use crate::cache::begin_call;
+use crate::early::{Early, QueuedWrite, Waiting};
 use crate::handle::FileHandle;
 use crate::lane::MountLane;
 use crate::out::{put_attr_out, put_written};
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use client::{Answer, Asked, Call, CallId, Granted, TakenAnswer, Write};
-use interface::{Action, Bulk, LogLevel, MountMessage, Span, Turn};
+use interface::{Action, LogLevel, Span, Turn};
 use wire::{Attr, ClearPrivileges, Groups, HandleId, InodeNo, SetTime, Status, Timestamp};
-
-/// Ids of these calls begin here; those of requests are smaller.
-const FIRST_CALL: u64 = 1 << 62;
-
-/// A call whose caller has its answer.
-#[derive(Debug)]
-enum Early {
-    Write { inode: InodeNo, copy: Bulk, asked: Option<Asked>, clears: ClearPrivileges },
-    Setting { inode: InodeNo, request: Vec<u8>, asked: Option<Asked> },
-}
-
-/// What waits until nothing of a file is under way.
-#[derive(Debug)]
-enum Waiting {
-    /// A request of the kernel.
-    Request(usize),
-    /// A change of attributes with its number, for what comes before it.
-    Setting(u64, Vec<u8>),
-    Release(HandleId),
-    /// A recall.
-    Recall(u64),
-    /// The server is told that the file was written.
-    Written,
-}
-
-/// What a lane has under way and waiting.
-#[derive(Default, Debug)]
-pub(crate) struct WriteBehind {
-    pub(crate) table: Option<Arc<Behind>>,
-    calls: BTreeMap<u64, Early>,
-    call_count: u64,
-    waiting: Vec<(InodeNo, Waiting)>,
-}
-
-impl WriteBehind {
-    /// Whether nothing is under way and nothing waits.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.calls.is_empty() && self.waiting.is_empty()
-    }
-
-    /// What the mount has written behind, if it does.
-    pub(crate) fn counts(&self) -> Option<BehindCounts> {
-        self.table.as_ref().map(|table| table.counts())
-    }
-
-    /// Whether this is the id of such a call.
-    pub(crate) const fn has_made(call: CallId) -> bool {
-        call.0 >= FIRST_CALL && call.0 < FIRST_CALL << 1
-    }
-
-    fn add(&mut self, early: Early) -> CallId {
-        self.call_count += 1;
-        let number = FIRST_CALL + self.call_count;
-        self.calls.insert(number, early);
-        CallId(number)
-    }
-}
 
 impl MountLane {
     /// The same lane, which writes new files behind, as the other lanes of the mount.
@@ -114,120 +57,16 @@ impl MountLane {
         let inserted =
             self.behind.table.as_ref().zip(name).is_some_and(|(table, (header, name))| {
                 let (creator, parent) = (header.uid, header.inode);
-                !has_privileges && table.insert(&NewFile { attr, handle, creator, parent, name })
+                let file = NewFile { attr, handle, creator, parent, name };
+                !has_privileges && table.insert(&file, Begun::Created)
             });
         if !inserted {
             self.client.end_writing(attr.inode);
         }
     }
 
-    /// Whether a request waits for what is written behind, or is answered here. Otherwise it goes on.
-    pub(crate) fn is_behind(&mut self, turn: &mut Turn<'_>, pending_id: usize) -> bool {
-        let Some(table) = self.behind.table.clone() else { return false };
-        if let Some(ended) = self.sync_ahead_of(pending_id) {
-            return self.sync_rest(turn, pending_id, (&table, ended));
-        }
-        if table.is_empty() {
-            return false;
-        }
-        let Some(pending) = self.pendings.get(pending_id) else { return false };
-        let Ok((header, mut args)) = split(&pending.request) else { return false };
-        let Some(opcode) = Opcode::from_number(header.opcode) else { return false };
-        let inode = header.inode;
-        #[expect(clippy::wildcard_enum_match_arm, reason = "all others wait for their inode")]
-        match opcode {
-            Opcode::Write => self.write(turn, pending_id, &table),
-            Opcode::Setattr => self.set_attributes(turn, pending_id, &table),
-            Opcode::Getxattr => {
-                self.says_no_capability(turn, pending_id, (&table, inode))
-                    || self.waits(&table, pending_id, inode)
-            }
-            Opcode::Flush => self.fails(turn, pending_id, (&table, inode)),
-            Opcode::Fsync => {
-                self.waits_to_sync(turn, pending_id, (&table, inode))
-                    || self.fails(turn, pending_id, (&table, inode))
-            }
-            Opcode::Lookup | Opcode::Create => {
-                let named = args.name_of(header.opcode).and_then(|name| table.named(inode, name));
-                named.is_some_and(|inode| self.waits(&table, pending_id, inode))
-            }
-            Opcode::Rename | Opcode::Rename2 => {
-                let to = args.u64().map(|node| crate::node::Node(node).inode());
-                let names = split(&pending.request)
-                    .and_then(|(header, args)| args.names_of_rename(header.opcode));
-                let (Ok(to), Ok((old, new))) = (to, names) else { return false };
-                let named = [table.named(inode, &old), table.named(to, &new)];
-                let named: Vec<InodeNo> = named.into_iter().flatten().collect();
-                let mut waits = false;
-                for inode in named {
-                    table.end(inode);
-                    waits = waits || self.waits(&table, pending_id, inode);
-                }
-                waits
-            }
-            Opcode::Link => {
-                let Ok(inode) = args.u64().map(InodeNo) else { return false };
-                table.end(inode);
-                self.waits(&table, pending_id, inode)
-            }
-            Opcode::CopyFileRange => {
-                let to = args.skip(16).and_then(|()| args.u64()).map(InodeNo);
-                let Ok(to) = to else { return false };
-                table.end(to);
-                self.waits(&table, pending_id, inode) || self.waits(&table, pending_id, to)
-            }
-            Opcode::Syncfs => {
-                while let Some((inode, next)) = table.busy_from(self.scanned(pending_id)) {
-                    if let Some(pending) = self.pendings.get_mut(pending_id) {
-                        pending.scanned = next;
-                    }
-                    if self.waits(&table, pending_id, inode) {
-                        return true;
-                    }
-                }
-                false
-            }
-            Opcode::Release
-            | Opcode::Releasedir
-            | Opcode::Opendir
-            | Opcode::Readdir
-            | Opcode::Readdirplus
-            | Opcode::Mkdir
-            | Opcode::Mknod
-            | Opcode::Symlink
-            | Opcode::Unlink
-            | Opcode::Rmdir
-            | Opcode::Tmpfile
-            | Opcode::Statfs
-            | Opcode::Fsyncdir
-            | Opcode::Init
-            | Opcode::Destroy
-            | Opcode::Forget
-            | Opcode::BatchForget
-            | Opcode::Interrupt => false,
-            Opcode::Fallocate | Opcode::Setxattr | Opcode::Removexattr => {
-                table.end(inode);
-                self.waits(&table, pending_id, inode)
-            }
-            _ => self.waits(&table, pending_id, inode),
-        }
-    }
-
-    fn scanned(&self, pending_id: usize) -> usize {
-        self.pendings.get(pending_id).map_or(usize::MAX, |pending| pending.scanned)
-    }
-
-    /// The request waits if something of the file is under way. Returns whether it does.
-    pub(crate) fn waits(&mut self, table: &Behind, pending_id: usize, inode: InodeNo) -> bool {
-        let waits = table.waits(inode, self.client.lane());
-        if waits {
-            self.behind.waiting.push((inode, Waiting::Request(pending_id)));
-        }
-        waits
-    }
-
     /// Tells the caller once that an earlier write has failed. Returns whether it does.
-    fn fails(
+    pub(crate) fn fails(
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,
@@ -240,7 +79,7 @@ impl MountLane {
 
     /// The kernel asks for file capabilities before it changes the owner, and at the first write: a
     /// new file has none. Returns whether that is the answer.
-    fn says_no_capability(
+    pub(crate) fn says_no_capability(
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,
@@ -259,7 +98,12 @@ impl MountLane {
     }
 
     /// A WRITE: answered at once, if it may be.
-    fn write(&mut self, turn: &mut Turn<'_>, pending_id: usize, table: &Arc<Behind>) -> bool {
+    pub(crate) fn write(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        table: &Arc<Behind>,
+    ) -> bool {
         let Some(pending) = self.pendings.get(pending_id) else { return false };
         let Ok((header, mut args)) = split(&pending.request) else { return false };
         let fields = args.u64().and_then(|handle| {
@@ -297,20 +141,58 @@ impl MountLane {
                 let Some(bulk) = bulk else { return false };
                 let copy = self.client.copy(turn, bulk);
                 let clears = crate::begin::cleared_by_write(keeps_set_id);
-                let write = write_of((inode, file_offset), copy, clears);
-                let call = Call::Write(write);
-                let made = (turn.now.mono, &call);
-                let asked = begin_call(self.cache.as_ref(), &mut self.client, made);
-                let id = self.behind.add(Early::Write { inode, copy, asked, clears });
-                self.client.call(turn, id, call);
+                self.write_behind(turn, inode, QueuedWrite { file_offset, copy, clears });
                 self.encode(turn, pending_id, |out| put_written(out, write_bytes));
                 true
             }
         }
     }
 
+    /// Sends a write, when its file is created.
+    pub(crate) fn write_behind(&mut self, turn: &mut Turn<'_>, inode: InodeNo, write: QueuedWrite) {
+        let Some(table) = self.behind.table.clone() else { return };
+        if table.write_waits(inode, self.client.lane()) {
+            return self.behind.waiting.push((inode, Waiting::Write(write)));
+        }
+        if table.is_lost(inode) {
+            return self.end_write(turn, (inode, write), Err(Status::Stale));
+        }
+        let call = Call::Write(write_of(&table, inode, write));
+        let asked = begin_call(self.cache.as_ref(), &mut self.client, (turn.now.mono, &call));
+        let id = self.behind.add(Early::Write(inode, write, asked));
+        self.client.call(turn, id, call);
+    }
+
+    /// A write was executed, or is lost.
+    fn end_write(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (inode, write): (InodeNo, QueuedWrite),
+        outcome: Result<(), Status>,
+    ) {
+        let Some(table) = self.behind.table.clone() else { return };
+        self.client.release_copy(write.copy);
+        let write_bytes = write.copy.bulk_bytes;
+        if let Err(status) = outcome {
+            let lost = format!("{write_bytes} bytes are lost that were written to inode {inode}");
+            self.say_lost(turn, &lost, status);
+        }
+        let waiters = table.end_write(inode, write_bytes.into(), outcome);
+        self.wake(turn, inode, waiters);
+    }
+
+    fn end_setting(&mut self, turn: &mut Turn<'_>, inode: InodeNo, outcome: Result<(), Status>) {
+        let Some(table) = self.behind.table.clone() else { return };
+        if let Err(status) = outcome {
+            let lost = format!("a change of attributes is lost of inode {inode}");
+            self.say_lost(turn, &lost, status);
+        }
+        let waiters = table.end_setting(inode, outcome);
+        self.wake(turn, inode, waiters);
+    }
+
     /// A SETATTR: answered at once, if it cannot fail.
-    fn set_attributes(
+    pub(crate) fn set_attributes(
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,
@@ -369,7 +251,7 @@ impl MountLane {
     }
 
     /// Sends a change of attributes when nothing before it is under way.
-    fn set_behind(
+    pub(crate) fn set_behind(
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
@@ -379,9 +261,13 @@ impl MountLane {
         if table.setting_waits(inode, number, self.client.lane()) {
             return self.behind.waiting.push((inode, Waiting::Setting(number, request)));
         }
+        if table.is_lost(inode) {
+            return self.end_setting(turn, inode, Err(Status::Stale));
+        }
+        let is_plain = table.is_plain(inode);
         let mut asked = None;
         let id = self.behind.add(Early::Setting { inode, request: Vec::new(), asked: None });
-        if let Ok(call) = setting_of(&request) {
+        if let Ok(call) = setting_of(&request, is_plain) {
             asked = begin_call(self.cache.as_ref(), &mut self.client, (turn.now.mono, &call));
             self.client.call(turn, id, call);
         }
@@ -402,31 +288,6 @@ impl MountLane {
         self.client.release(turn, handle);
     }
 
-    /// Another client needs a file.
-    pub(crate) fn recall_writing(&mut self, work_no: u64, inode: InodeNo) {
-        let Some(table) = self.behind.table.clone() else { return };
-        table.end(inode);
-        if table.waits(inode, self.client.lane()) {
-            self.add_wait(work_no);
-            self.behind.waiting.push((inode, Waiting::Recall(work_no)));
-        } else {
-            self.client.end_writing(inode);
-        }
-    }
-
-    /// Connections were lost: no further write is answered early.
-    pub(crate) fn end_lost_writing(&mut self) {
-        for inode in self.client.take_ended_writing() {
-            let Some(table) = self.behind.table.clone() else { continue };
-            table.end(inode);
-            if table.waits(inode, self.client.lane()) {
-                self.behind.waiting.push((inode, Waiting::Written));
-            } else {
-                self.client.end_writing(inode);
-            }
-        }
-    }
-
     /// A call was answered whose caller has its answer.
     pub(crate) fn on_early_answer(
         &mut self,
@@ -436,36 +297,25 @@ impl MountLane {
     ) {
         let Some(table) = self.behind.table.clone() else { return };
         let outcome = result.as_ref().map(|_| ()).map_err(|status| *status);
-        let (inode, waiters) = match self.behind.calls.remove(&call.0) {
-            Some(Early::Write { inode, copy, asked, clears }) => {
-                let write = write_of((inode, 0), copy, clears);
-                self.learn_early(turn, asked, &Call::Write(write), (result, granted));
-                self.client.release_copy(copy);
-                if let Err(status) = outcome {
-                    let lost = format!(
-                        "{} bytes are lost that were written to inode {inode}",
-                        copy.bulk_bytes
-                    );
-                    self.say_lost(turn, &lost, status);
-                }
-                (inode, table.end_write(inode, copy.bulk_bytes.into(), outcome))
+        match self.behind.calls.remove(&call.0) {
+            Some(Early::Write(inode, write, asked)) => {
+                let call = Call::Write(write_of(&table, inode, write));
+                self.learn_early(turn, asked, &call, (result, granted));
+                self.end_write(turn, (inode, write), outcome);
             }
             Some(Early::Setting { inode, request, asked }) => {
-                if let Ok(call) = setting_of(&request) {
+                if let Ok(call) = setting_of(&request, false) {
                     self.learn_early(turn, asked, &call, (result, granted));
                 }
-                if let Err(status) = outcome {
-                    let lost = format!("a change of attributes is lost of inode {inode}");
-                    self.say_lost(turn, &lost, status);
-                }
-                (inode, table.end_setting(inode, outcome))
+                self.end_setting(turn, inode, outcome);
             }
-            None => return,
-        };
-        self.wake(turn, inode, waiters);
+            Some(Early::Create(create)) => self.on_created(turn, create, (result, granted)),
+            Some(Early::Unlink(unlink)) => self.on_unlinked(turn, unlink, (result, granted)),
+            None => {}
+        }
     }
 
-    fn learn_early(
+    pub(crate) fn learn_early(
         &self,
         turn: &Turn<'_>,
         asked: Option<Asked>,
@@ -479,65 +329,28 @@ impl MountLane {
         }
     }
 
-    fn say_lost(&self, turn: &mut Turn<'_>, lost: &str, status: Status) {
+    pub(crate) fn say_lost(&self, turn: &mut Turn<'_>, lost: &str, status: Status) {
         let line = format!("{lost}: {}", status.text());
         let line = turn.arena.put(line.as_bytes());
         turn.act(Action::Log { level: LogLevel::Alarm, line });
     }
-
-    /// Tells the lanes that wait for a file, this one included.
-    fn wake(&mut self, turn: &mut Turn<'_>, inode: InodeNo, waiters: u64) {
-        let own = lane_bit(self.client.lane());
-        let are_aliased = waiters != 0 && self.client.lane_count() > 64;
-        if waiters & !own != 0 || are_aliased {
-            self.send_to_peer_lanes(turn, MountMessage::Written { inode });
-        }
-        if waiters & own != 0 {
-            self.go_on_behind(turn, inode);
-        }
-    }
-
-    /// Something of a file was under way, and is over: what waited for it goes on, in order.
-    pub(crate) fn go_on_behind(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
-        let Some(table) = self.behind.table.clone() else { return };
-        let lane = self.client.lane();
-        let of_file = self.behind.waiting.extract_if(.., |(other, _)| *other == inode);
-        let of_file: Vec<Waiting> = of_file.map(|(_, waiting)| waiting).collect();
-        for waiting in of_file {
-            match waiting {
-                Waiting::Setting(number, request) => {
-                    self.set_behind(turn, inode, (number, request));
-                }
-                Waiting::Request(pending_id) => self.begin(turn, pending_id),
-                waiting if table.waits(inode, lane) => self.behind.waiting.push((inode, waiting)),
-                Waiting::Release(handle) => self.release_behind(turn, inode, handle),
-                Waiting::Recall(work_no) => {
-                    self.client.end_writing(inode);
-                    self.end_wait(Some(work_no));
-                }
-                Waiting::Written => self.client.end_writing(inode),
-            }
-        }
-    }
 }
 
-const fn write_of(
-    (inode, file_offset): (InodeNo, u64),
-    bulk: Bulk,
-    clears: ClearPrivileges,
-) -> Write {
-    let (append, sync, behind) = (true, false, true);
-    Write { inode, file_offset, append, bulk: Some(bulk), sync, clears, behind }
+fn write_of(table: &Behind, inode: InodeNo, write: QueuedWrite) -> Write {
+    let QueuedWrite { file_offset, copy, clears } = write;
+    let behind = !table.is_plain(inode);
+    let (append, sync) = (behind, false);
+    Write { inode, file_offset, append, bulk: Some(copy), sync, clears, behind }
 }
 
 /// The call of a SETATTR that is answered early.
-fn setting_of(request: &[u8]) -> Result<Call<'_>, Status> {
+fn setting_of(request: &[u8], is_plain: bool) -> Result<Call<'_>, Status> {
     let (header, args) = split(request)?;
     let decoder =
         crate::begin::RequestDecoder { header, args, groups: Groups::Unknown, bulk: None };
     let decoded = decoder.decode(Opcode::Setattr)?;
     let Decoded::Call(Call::Setattr(args), _) = decoded else { return Err(Status::Invalid) };
-    Ok(Call::SetattrBehind(args))
+    Ok(if is_plain { Call::Setattr(args) } else { Call::SetattrBehind(args) })
 }
 
 /// Whether a SETATTR changes the size.

@@ -156,6 +156,7 @@ fn names_are_removed_and_moved() {
     let reply = exchange(Opcode::Unlink, b"a\0", Op::Unlink, &wanted, &[]);
     assert_eq!(reply, ok(7, vec![]));
 
+    let wanted = wire::Rmdir { caller, parent, name: name(b"a") }.to_bytes();
     let reply = exchange(Opcode::Rmdir, b"a\0", Op::Rmdir, &wanted, &[]);
     assert_eq!(reply, ok(7, vec![]));
 

@@ -55,6 +55,8 @@ pub(super) struct Harness {
     pub(super) replies_before: Vec<usize>,
     /// Attributes of further inodes that the next reply with leases has.
     pub(super) further: Vec<wire::Attr>,
+    /// Numbers that the next reply with leases gives.
+    pub(super) new_files: Option<wire::NewFiles>,
     /// Answers to questions.
     pub(super) answers: Vec<Vec<u8>>,
 }
@@ -140,6 +142,11 @@ impl Harness {
         harness
     }
 
+    /// The same, which changes files and names behind.
+    pub(super) fn writes_behind(self, table: Arc<crate::Behind>) -> Self {
+        Self { lane: self.lane.with_write_behind(table), ..self }
+    }
+
     fn with(leases: bool) -> Self {
         let client = client_of_lane(0);
         let lock_wait_count_max = usize::MAX;
@@ -163,6 +170,7 @@ impl Harness {
             notifies: VecDeque::new(),
             replies_before: Vec::new(),
             further: Vec::new(),
+            new_files: None,
             answers: Vec::new(),
         }
     }
@@ -265,8 +273,8 @@ impl Harness {
         let further_count = u8::try_from(further.len() / wire::Attr::WIRE_BYTES).unwrap();
         let lease = Some(wire::LeaseGrant { lease_no, term_ms, granted, further_count });
         let message = result.unwrap_or_default();
-        let parts =
-            wire::ReplyParts { message, lease, further: &further, new_files: None, token: None };
+        let new_files = self.new_files.take();
+        let parts = wire::ReplyParts { message, lease, further: &further, new_files, token: None };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let status = result.err().unwrap_or(Status::Ok);
