@@ -204,6 +204,10 @@ impl MountLane {
                 (Metric::BehindLost, counts.lost_count),
                 (Metric::BehindExecutedBytes, counts.written_bytes),
                 (Metric::BehindLostBytes, counts.lost_bytes),
+                (Metric::BehindDirectories, counts.directory_count),
+                (Metric::BehindMade, counts.made_count),
+                (Metric::BehindRemoved, counts.removed_count),
+                (Metric::BehindLostNames, counts.lost_name_count),
             ]);
         }
         let Some(cache) = &self.cache else { return };

@@ -106,6 +106,9 @@ fn help(row: &MetricRow) -> &'static str {
         "recalled" => "Leases recalled from this client, by kind",
         "behind_writes" => "Writes that were answered before the server executed them, by outcome",
         "behind_written_bytes" => "Their bytes, by outcome",
+        "behind_names" => {
+            "Files created and names removed before the server did it, and those lost"
+        }
         "recovery_clients" => "Clients of the recovery of this start, by what became of them",
         "replays" => "Replays of the recovery of this start, by outcome",
         _ => row.help,

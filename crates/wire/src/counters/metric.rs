@@ -400,6 +400,14 @@ metrics! {
         Same, "Bytes that the server wrote after their writers were answered";
     BehindLostBytes = 269, "behind_written_bytes" {"outcome" = "lost"}, Counter, Bytes, Same,
         "Bytes of writes that failed after their answers";
+    BehindDirectories = 270, "behind_directories", Gauge, Count, Same,
+        "Directories in which the mount may make and remove names behind";
+    BehindMade = 271, "behind_names" {"change" = "made"}, Counter, Count, Same,
+        "Files that were created after their answer";
+    BehindRemoved = 272, "behind_names" {"change" = "removed"}, Counter, Count, Same,
+        "Names that were removed after their answer";
+    BehindLostNames = 273, "behind_names" {"change" = "lost"}, Counter, Count, Same,
+        "Of both, those that failed";
 }
 
 /// A class of errors: what a person would do about them.
