@@ -129,7 +129,7 @@ impl Lane {
         let further =
             if absent { Vec::new() } else { self.grant_further(granting, (request.op, body)) };
         let Granting { holder, lease_no, .. } = granting;
-        let new_files = self.give_new_files((holder, lease_no), received, granted);
+        let new_files = self.give_new_files((holder, lease_no), received, (body, granted));
         let is_nothing =
             granted == 0 && entry_count == 0 && further.is_empty() && new_files.is_none();
         let given = if new_files.is_some() { lease_flag::NEW_FILES } else { 0 };

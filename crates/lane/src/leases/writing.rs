@@ -343,15 +343,24 @@ impl Lane {
     }
 
     /// Gives a client numbers for files that it creates behind: with the first directory that its
-    /// session is granted, and when it has used one of the second half of the newest ones.
+    /// session is granted, or in which it creates, and when it has used one of the second half of the
+    /// newest ones.
     pub(super) fn give_new_files(
         &mut self,
         (holder, lease_no): ((SessionId, ClientUuid), LeaseNo),
         received: &ReceivedRequest<'_>,
-        granted: u8,
+        (body, granted): (&[u8], u8),
     ) -> Option<NewFiles> {
-        let Request { op, shard, session, .. } = *received.request;
-        let is_directory = op == Op::Mkdir && granted & lease_flag::WRITING != 0;
+        let Request { op, shard, session, flags, .. } = *received.request;
+        let (_, client) = holder;
+        // Another session of the client may have the directory's lease.
+        let creates = || {
+            let create = Create::decode_all(body).ok().filter(|create| create.behind.is_none());
+            let holder = create.and_then(|it| self.leases.writing.directories.get(&it.parent));
+            flags & request_flag::BEHIND != 0 && holder == Some(&client)
+        };
+        let is_granted = op == Op::Mkdir && granted & lease_flag::WRITING != 0;
+        let is_directory = is_granted || (op == Op::Create && creates());
         if !is_directory && op != Op::Create {
             return None;
         }

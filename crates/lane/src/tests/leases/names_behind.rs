@@ -307,6 +307,28 @@ fn numbers_are_given_again_to_a_session_that_may_not_have_them() {
 }
 
 #[test]
+fn another_session_of_the_client_gets_numbers_where_it_creates() {
+    let Scene { mut server, dir, files, .. } = scene(113);
+    let fields = HelloFields { client_lane: LaneId(1), ..HelloFields::new(1) };
+    let mut second = Holder::unknown(&mut server, fields);
+    second.open(&mut server, InodeNo::ROOT, OpenFor::Read);
+    let ask = |second: &mut Holder, server: &mut TestServer, parent, text| {
+        let body = wire::Create { parent, ..create(text) };
+        second.send_to(server, (Op::Create, parent.shard(), 1), BEHIND, &body);
+        server.run();
+        second.reply(server)
+    };
+    let made = ask(&mut second, &mut server, InodeNo::ROOT, "elsewhere");
+    assert_eq!((made.head.status, made.new_files), (Status::Ok, None));
+    let made = ask(&mut second, &mut server, dir, "a");
+    let theirs = made.new_files.unwrap();
+    assert_ne!(theirs.first, files.first);
+    assert_eq!(ask(&mut second, &mut server, dir, "b").new_files, None);
+    let behind = behind(&server, nth(theirs, 0));
+    assert_eq!(second.create_behind_in(&mut server, (dir, "f"), behind).head.status, Status::Ok);
+}
+
+#[test]
 fn at_most_half_an_epoch_of_numbers_is_unused() {
     let Scene { mut server, mut holder, mut other, files, .. } = scene(110);
     let shard = InodeNo::ROOT.shard();
