@@ -60,6 +60,7 @@ mod mount_namespace;
 mod mount_options;
 mod mount_stats;
 mod names;
+mod names_behind;
 mod networks;
 mod null;
 mod output_width;
