@@ -74,8 +74,18 @@ impl State {
 
     /// The layout of a new file; `wanted`: that of its directory.
     pub(crate) fn layout(&self, wanted: Option<Layout>) -> Layout {
+        self.layout_over(wanted, self.part_count_max)
+    }
+
+    /// The layout of a new file with a number that was reserved before: its generation may have fewer
+    /// data shards than the one in use, and its client knows that it is not spread.
+    pub(crate) fn layout_behind(&self) -> Layout {
+        self.layout_over(None, 1)
+    }
+
+    fn layout_over(&self, wanted: Option<Layout>, part_count_max: u16) -> Layout {
         let wanted = wanted.unwrap_or(self.layout);
-        let stripe_count = wanted.stripe_count.clamp(1, self.part_count_max);
+        let stripe_count = wanted.stripe_count.clamp(1, part_count_max);
         // One data shard needs no small stripes.
         let is_one = stripe_count == 1 && !self.layout.is_spread();
         if is_one { self.layout } else { Layout { stripe_count, ..wanted } }

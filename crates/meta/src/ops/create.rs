@@ -7,7 +7,7 @@ use crate::mode::NewMode;
 use crate::needs::Needs;
 use crate::txn::{EntryDelta, Txn};
 use disk::InodeRow;
-use wire::{Create, Created, FileKind, Rule, Status};
+use wire::{Create, CreateBehind, Created, FileKind, Rule, Status};
 
 pub(crate) fn needs<'a>(args: &Create<'a>, needs: &mut Needs<'a>) {
     needs.inode(args.parent);
@@ -33,8 +33,12 @@ pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, S
     txn.permit_handle()?;
     let mode = NewMode { mode: args.mode & 0o7777, umask: args.umask };
     let row = txn.new_inode(args.parent, FileKind::File, mode, &credentials)?;
-    let inode = args.behind.map_or(row.inode, |behind| behind.inode);
-    let row = InodeRow { inode, ..row };
+    let row = match args.behind {
+        Some(CreateBehind { inode, .. }) => {
+            InodeRow { inode, layout: Some(txn.state.layout_behind()), ..row }
+        }
+        None => row,
+    };
     // The creator of a file may open it in any mode, whatever its permission bits are.
     let writes = args.handle.is_some_and(|handle| handle.open_for.writes());
     let size_at_data = writes && txn.rules.hold(Rule::SizeFlag);

@@ -1,12 +1,16 @@
 //! Names that are changed behind, with numbers and times of their clients.
 
-use super::{Harness, ROOT, name, root, write_handle};
+use super::{Harness, MADE, ROOT, name, root, write_handle};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use test_runtime::Prng;
-use wire::{Create, CreateBehind, Created, InodeNo, Op, Readdir, Status, Timestamp, Unlink};
+use wire::{
+    Create, CreateBehind, Created, InodeNo, Layout, Op, Readdir, Status, Timestamp, Unlink,
+};
+
+const SPREAD: Layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 4 };
 
 fn create(harness: &mut Harness, text: &str, behind: CreateBehind) -> Status {
     let args = Create {
@@ -160,6 +164,23 @@ fn a_generation_that_begins_within_a_term_gives_its_own_numbers() {
     assert_eq!(create(&mut harness, "b", CreateBehind { inode: after, at }), Status::Ok);
     assert!(harness.file(ROOT, "c", 0o600) >= InodeNo(after.0 + 8));
     harness.check_redo();
+}
+
+#[test]
+fn files_with_numbers_of_before_are_not_spread() {
+    let mut harness = Harness::new();
+    harness.shard = crate::Shard::new(ROOT.shard(), disk::Creation { layout: SPREAD, ..MADE });
+    let inode = harness.shard.reserve_inodes(8).unwrap();
+    let known = harness.shard.new_file_layout();
+    assert!(!known.is_spread());
+    // Servers have joined.
+    harness.shard.use_generation(1);
+    harness.shard.set_part_count_max(4);
+    let at = harness.now;
+    assert_eq!(create(&mut harness, "a", CreateBehind { inode, at }), Status::Ok);
+    assert_eq!(harness.attr(inode).layout, Some(known));
+    let other = harness.file(ROOT, "b", 0o600);
+    assert_eq!(harness.attr(other).layout, Some(SPREAD));
 }
 
 #[test]
