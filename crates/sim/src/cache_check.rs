@@ -8,6 +8,7 @@
 use crate::bytes::Found;
 use crate::cache::{CacheKey, Cached, Seen, changed_by};
 use crate::due::Place;
+use crate::early_names::NameLook;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, NameNo, Tag};
 use std::collections::BTreeMap;
@@ -108,6 +109,7 @@ impl Simulation {
     /// A call is answered: no other client may go on using what it has changed.
     pub(crate) fn check_caches(&mut self, call: &CallRecord) {
         self.see_modes(call);
+        self.see_names(call);
         if let Some(attr) = call.result().and_then(|result| result.attr)
             && has_version(&call.spec, attr.inode)
             && self.was_answered_since_the_last_crash(call, attr.inode)
@@ -251,6 +253,28 @@ impl Simulation {
             cached.value,
             cached.since_ns / 1000
         ));
+    }
+}
+
+impl Simulation {
+    /// Whether a lookup has found another meaning of a name than a change gave it that was answered
+    /// before, and no other call can have given it that one.
+    pub(crate) fn is_name_stale(&self, look: NameLook, change: Tag) -> bool {
+        let NameLook { key, value, ended_ns, .. } = look;
+        let tags = self.shown.of_names.get(&key).map_or(&[][..], Vec::as_slice);
+        let Some(changed) = self.call_of(change) else { return false };
+        let explains = |tag: &Tag| {
+            self.call_of(*tag).is_some_and(|call| {
+                *tag != change
+                    && call.may_have_happened()
+                    && call.began_ns < ended_ns
+                    && call.ended_ns.is_none_or(|ended_ns| ended_ns > changed.began_ns)
+                    && may_mean(call, key, value)
+            })
+        };
+        tags.contains(&change)
+            && contradicts(changed, key, value, !self.shown.has_links)
+            && !tags.iter().any(explains)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::cache::{KernelCache, Offer};
 use crate::cluster::server_at;
 use crate::due::{CLOCK_RATE, Due, End, Place};
 use crate::early::EarlyWrites;
+use crate::early_names::EarlyAnswer;
 use crate::mount_cache::{learn, new_cache};
 use crate::net::SentFrame;
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
@@ -188,6 +189,7 @@ impl Simulation {
                 }
             }
         }
+        let mut begun = self.begun_calls(client);
         let Mount { lanes, cache, known, audits, early, .. } = &mut self.mounts[client];
         let caches = self.plan.leases && !*audits;
         let lane_id = LaneId(narrow_u16(lane));
@@ -208,8 +210,9 @@ impl Simulation {
         while early.under_way.is_none() && !sim_lane.to_begin.is_empty() {
             let tag = sim_lane.to_begin.remove(0);
             let spec = self.calls[narrow(u64::from(tag)) - 1].spec;
-            let at = early.begin(tag, &spec);
-            answered_early.extend(at.map(|at| (tag, at)));
+            let answer = early.begin((tag, &spec), &begun, (&mut sim_lane.core, now.mono));
+            answered_early.extend(answer.map(|answer| (tag, answer)));
+            begun.push(spec);
             let bulk = written(&spec).map(|bytes| sim_lane.state.bufs.put(bytes));
             sim_lane.outstanding.insert(tag, bulk);
             if self.plan.spreads
@@ -221,15 +224,7 @@ impl Simulation {
                 if caches {
                     sim_lane.asked.insert(tag, known.begin(now.mono, lane_id, &call));
                 }
-                let call = match (call, at) {
-                    (client::Call::Write(write), Some(file_offset)) => {
-                        let (append, behind) = (true, true);
-                        client::Call::Write(client::Write { file_offset, append, behind, ..write })
-                    }
-                    (client::Call::Setattr(args), Some(_)) => client::Call::SetattrBehind(args),
-                    (call, _) => call,
-                };
-                sim_lane.core.call(&mut turn, id, call);
+                sim_lane.core.call(&mut turn, id, EarlyAnswer::call(answer, call));
             });
         }
         let is_due = |(at_ns, _, keys): &mut (u64, RecallId, Vec<RecalledKey>)| {
@@ -260,6 +255,7 @@ impl Simulation {
                     learn(known, asked, made, (&result, offer));
                 }
                 cache.end(&call, now_ns, offer);
+                early.see_name(&call, (lane, granted.writing), &self.calls);
                 if let (Ok(Answer::Created { attr, .. }), true) = (&result, granted.writing) {
                     early.grant(lane, attr.inode);
                 }
@@ -292,9 +288,9 @@ impl Simulation {
                 break;
             }
         }
-        for (tag, file_offset) in answered_early {
+        for (tag, answer) in answered_early {
             let call = &mut self.calls[narrow(u64::from(tag)) - 1];
-            let result = CallResult { file_offset: Some(file_offset), ..CallResult::default() };
+            let result = answer.result();
             // No sync is known to cover it: it may be executed later.
             (call.ended, call.ended_lives) = (CallState::Done(result), Lives::default());
             call.ended_ns = Some(now_ns);
@@ -416,8 +412,17 @@ impl Simulation {
         }
     }
 
+    /// The calls of a client that have begun and are not answered.
+    fn begun_calls(&self, client: usize) -> Vec<CallSpec> {
+        let lanes = self.mounts[client].lanes.iter();
+        let tags = lanes.flat_map(|sim_lane| {
+            sim_lane.outstanding.keys().filter(|tag| !sim_lane.to_begin.contains(tag))
+        });
+        tags.filter_map(|tag| self.call_of(*tag)).map(|call| call.spec).collect()
+    }
+
     /// Records the inode and the handle of a reply for later calls.
-    fn record_seen(&mut self, call: &CallRecord) {
+    pub(crate) fn record_seen(&mut self, call: &CallRecord) {
         let Some(result) = call.result() else { return };
         if let (Some(inode), Some(kind)) = (result.inode, result.kind)
             && self.seen.last() != Some(&(inode, kind))

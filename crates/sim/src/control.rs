@@ -323,6 +323,7 @@ impl Plan {
                 (self.choice_count, self.name_count) = (1, 1);
                 self.write_bytes_max = 300;
             }
+            Rule::WriteBehind if self.depth.is_multiple_of(2) => self.change_names_behind(),
             Rule::WriteBehind => {
                 // New files that one client writes and others look at.
                 const MIX: [(Kind, u64); 9] = [
@@ -342,6 +343,32 @@ impl Plan {
             }
             _ => {}
         }
+    }
+
+    /// Clients make directories, and create and remove names in them, where others look.
+    pub(crate) fn change_names_behind(&mut self) {
+        const MIX: [(Kind, u64); 10] = [
+            (Kind::Create, 14),
+            (Kind::Unlink, 9),
+            (Kind::Mkdir, 6),
+            (Kind::Lookup, 4),
+            (Kind::Getattr, 2),
+            (Kind::Readdir, 1),
+            (Kind::Rmdir, 1),
+            (Kind::Rename, 1),
+            (Kind::Link, 1),
+            (Kind::Close, 5),
+        ];
+        self.mix = MIX.to_vec();
+        (self.choice_count, self.name_count) = (6, 6);
+        self.client_lanes.truncate(3);
+        self.slot_count = 16;
+        // Most directories that lie high up would be at other shards than their parents.
+        if self.data_shard_count < 4 {
+            (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
+        }
+        self.speeds.think_ns = 3 * MS;
+        (self.call_count, self.faults_ns) = (150, 200 * MS);
     }
 
     /// These clients and this trace, and no other faults. Some runs begin with random calls as

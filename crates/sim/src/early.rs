@@ -1,15 +1,17 @@
 //! Changes that a client's mount answers before the server has executed them: one at a time for each
 //! mount, writes at the end of a file that it has created, and changes of its mode, under a write
-//! lease. Meanwhile its other calls wait, as those do that concern the file in a real mount.
+//! lease; and names in directories that it has made ([`crate::early_names`]). Meanwhile its other calls wait, as those do that concern the file in a real mount.
 //!
 //! Such a change is certain from its early answer on, unless its client dies, or the server has taken
 //! the lease from a silent client. A client that looks at the file after the early answer of a change
 //! of its mode sees that, or a later one.
 
 use crate::due::ServerLaneId;
+use crate::early_names::{EarlyAnswer, EarlyDirectory};
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, Tag};
-use client::{Answer, RecalledKey};
+use client::{Answer, Client, RecalledKey};
+use interface::Mono;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileKind, InodeNo, Status, Transno};
 
@@ -35,7 +37,9 @@ pub(crate) struct EarlyModes {
 pub(crate) struct EarlyWrites {
     /// The files that may be written so: the lane that has the lease, and their size.
     files: BTreeMap<InodeNo, (usize, u64)>,
-    /// The write under way.
+    /// The directories whose names may be changed so.
+    pub(crate) directories: BTreeMap<InodeNo, EarlyDirectory>,
+    /// The change under way, and the file or directory that it is about.
     pub(crate) under_way: Option<(Tag, InodeNo)>,
     /// The server has taken its lease.
     is_taken: bool,
@@ -56,9 +60,22 @@ impl EarlyWrites {
         self.files.last_key_value().map(|(inode, _)| *inode)
     }
 
-    /// A call is about to begin. Where its bytes will be, if it is a write, or the size of the file,
-    /// if it is answered early.
-    pub(crate) fn begin(&mut self, tag: Tag, spec: &CallSpec) -> Option<u64> {
+    /// A call is about to begin beside others. What its caller is told, if it is answered early.
+    pub(crate) fn begin(
+        &mut self,
+        (tag, spec): (Tag, &CallSpec),
+        others: &[CallSpec],
+        lane: (&mut Client, Mono),
+    ) -> Option<EarlyAnswer> {
+        if let Some((inode, answer)) = self.begin_name(spec, others, lane) {
+            (self.under_way, self.is_taken) = (Some((tag, inode)), false);
+            return Some(answer);
+        }
+        self.begin_file(tag, spec).map(EarlyAnswer::At)
+    }
+
+    /// Where the bytes of a write will be, or the size of the file.
+    fn begin_file(&mut self, tag: Tag, spec: &CallSpec) -> Option<u64> {
         let changed = match *spec {
             CallSpec::Write { inode, file_offset, append, write_bytes, sync, .. } => {
                 let (_, size_bytes) = self.files.get_mut(&inode)?;
@@ -84,14 +101,14 @@ impl EarlyWrites {
         None
     }
 
-    /// No write of a file is answered early any more.
+    /// Nothing of a file or directory is answered early any more.
     pub(crate) fn end(&mut self, inode: InodeNo) {
-        if let Some((lane, _)) = self.files.remove(&inode) {
-            self.ended.push((lane, inode));
-        }
+        let file = self.files.remove(&inode).map(|(lane, _)| lane);
+        let directory = self.directories.remove(&inode).map(|directory| directory.lane);
+        self.ended.extend(file.or(directory).map(|lane| (lane, inode)));
     }
 
-    /// The files of a lane of which nothing is under way any more.
+    /// The files and directories of a lane of which nothing is under way any more.
     pub(crate) fn take_ended(&mut self, lane: usize) -> Vec<InodeNo> {
         let busy = self.under_way.map(|(_, inode)| inode);
         let ready = self.ended.extract_if(.., |(of, inode)| *of == lane && Some(*inode) != busy);
@@ -141,6 +158,8 @@ impl Simulation {
     pub(crate) fn end_early(&mut self, client: usize, tag: Tag, result: &Result<Answer, Status>) {
         let is_taken = self.mounts[client].early.is_taken;
         self.mounts[client].early.answered(tag, result.is_ok());
+        let is_executed = result.as_ref().map(drop).map_err(|status| *status);
+        self.end_early_name(tag, is_executed, is_taken);
         let (lives, call) = (self.lives(), self.call_of(tag));
         let call = call.and_then(|call| Some((call.ended_ns?, call.began_lives)));
         if let (Ok(Answer::Entry(attr)), Some((at_ns, began_lives))) = (result, call)

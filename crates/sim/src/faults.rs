@@ -234,17 +234,23 @@ impl Simulation {
             at = at.saturating_sub(*weight);
             here
         })?;
-        self.names_call(*kind).or_else(|| self.inode_call(*kind, client))
+        self.names_call(*kind, client).or_else(|| self.inode_call(*kind, client))
     }
 
-    fn names_call(&mut self, kind: Kind) -> Option<CallSpec> {
-        let parent = self.pick_directory();
-        let name = self.choose(self.plan.name_count);
+    fn names_call(&mut self, kind: Kind, client: usize) -> Option<CallSpec> {
+        let changes = matches!(kind, Kind::Create | Kind::Unlink);
+        let early = self.mounts[client].early.latest_directory();
+        let early = early.filter(|_| changes && !self.prng.one_in(4));
+        let is_early = early.is_some();
+        let (parent, names) = early.unwrap_or_else(|| (self.pick_directory(), Vec::new()));
+        let known = self.prng.pick(&names).filter(|_| kind == Kind::Unlink);
+        let name = known.unwrap_or_else(|| self.choose(self.plan.name_count));
         let mode = self.roll_mode();
         match kind {
             Kind::Create => {
                 let open_for = self.roll_open_for();
-                let open = self.prng.one_in(2).then_some(open_for);
+                let opens = self.prng.one_in(2) || is_early;
+                let open = opens.then_some(open_for);
                 let exclusive = self.prng.one_in(2);
                 Some(CallSpec::Create { parent, name, mode, exclusive, open })
             }

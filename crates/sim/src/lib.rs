@@ -51,6 +51,7 @@ mod control;
 mod due;
 mod durability;
 mod early;
+mod early_names;
 mod faults;
 mod generations;
 mod lying_disk;

@@ -308,7 +308,8 @@ impl Plan {
         }
         // Disk faults need more calls before the faults stop.
         let faults_ns = faults_ns * if faults.disk == DiskBehaviour::Honest { 1 } else { 4 };
-        Self {
+        let names_behind = leases && prng.clone().number().is_multiple_of(6);
+        let mut plan = Self {
             server_count: 1,
             client_lanes,
             server_lane_count_max: 1 + prng.number() % 3,
@@ -356,7 +357,11 @@ impl Plan {
             peer_faults: prng.clone().one_in(3),
             trace: &[],
             injection,
+        };
+        if names_behind {
+            plan.change_names_behind();
         }
+        plan
     }
 }
 

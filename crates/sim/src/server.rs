@@ -4,6 +4,7 @@ use crate::bytes::PAGE_BYTES;
 use crate::cluster::{id_of, server_at};
 use crate::due::{Due, End, Place, ServerLaneId};
 use crate::early::EarlyModes;
+use crate::early_names::EarlyNames;
 use crate::malicious_client::MaliciousClient;
 use crate::net::SentFrame;
 use crate::number::{low_u8, narrow, narrow_u16, wide};
@@ -445,6 +446,7 @@ impl Simulation {
         self.drop_malicious_conns(server);
         self.shown.forget_attributes();
         self.early_modes = EarlyModes::default();
+        self.early_names = EarlyNames::default();
         self.crash_count += 1;
         self.servers[server].life += 1;
         for sim_lane in std::mem::take(&mut self.servers[server].lanes) {

@@ -10,6 +10,7 @@ use crate::clients::Mount;
 use crate::cluster::Parted;
 use crate::due::{CLOCK_RATE, Due, End, Place};
 use crate::early::EarlyModes;
+use crate::early_names::EarlyNames;
 use crate::lying_disk::LyingDisk;
 use crate::malicious_client::MaliciousClient;
 use crate::net::Conn;
@@ -56,6 +57,7 @@ pub(crate) struct Simulation {
     /// What clients were shown, for the checks of their caches.
     pub(crate) shown: Shown,
     pub(crate) early_modes: EarlyModes,
+    pub(crate) early_names: EarlyNames,
     /// Inodes that replies named, the latest last.
     pub(crate) seen: Vec<(InodeNo, FileKind)>,
     /// No fault is injected any more.
@@ -124,6 +126,7 @@ impl Simulation {
             write_count: 0,
             shown: Shown::default(),
             early_modes: EarlyModes::default(),
+            early_names: EarlyNames::default(),
             seen: vec![(InodeNo::ROOT, FileKind::Directory)],
             faults_stopped: false,
             mended: false,
