@@ -498,7 +498,8 @@ impl Lane {
         self.leases.writing.insert(inode, writer);
     }
 
-    /// A client has closed a file: it no longer writes it behind, unless it has it open still.
+    /// A client has closed a file: it no longer writes it behind, unless it has it open still. The lease
+    /// of a directory has nothing to do with its handles.
     fn close_writing(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
         let request = received.request;
         if request.op != Op::Close || !self.leases.has_writing() {
@@ -507,7 +508,9 @@ impl Lane {
         let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
         let Ok(wire::Close { inode, .. }) = wire::Close::decode_all(body) else { return };
         let client = received.open.client;
-        let held = self.leases.writing.files.get(&inode).is_some_and(|it| it.client == client);
+        let writing = &self.leases.writing;
+        let held = writing.files.get(&inode).is_some_and(|it| it.client == client)
+            && !writing.directories.contains_key(&inode);
         let index = self.meta_index(request.shard);
         if held && !self.metas[index].is_written_by(inode, client) {
             self.leases.writing.end(inode);

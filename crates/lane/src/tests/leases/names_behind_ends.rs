@@ -419,18 +419,13 @@ fn a_silent_claimant_is_fenced_as_any_holder() {
     assert_eq!(holder.creates(&mut server, (dir, "f"), nth(files, 3)), Status::Stale);
 }
 
-#[cfg(feature = "removable-rules")]
 #[test]
-fn without_the_rule_nobody_waits() {
-    let mut server = started(133);
-    server.crash();
-    server.rules = wire::Rules::default().without(wire::Rule::WriteBehind);
-    server.start(1);
-    server.run();
-    let scene = super::names_behind::scene_on(server);
-    let Scene { mut server, mut holder, mut other, dir, files } = scene;
-    assert!(other.getattr(&mut server, dir).head.status == Status::Ok);
-    let late = behind(&server, nth(files, 0));
-    let made = holder.create_behind_in(&mut server, (dir, "f"), late);
-    assert_eq!(made.head.status, Status::Ok, "others have looked");
+fn a_directory_that_its_client_opens_and_closes_stays_its_own() {
+    let Scene { mut server, mut holder, dir, files, .. } = scene(133);
+    let handle = Handle { id: HandleId(71), open_for: OpenFor::Read };
+    let open = wire::Open { caller: ROOT, inode: dir, handle };
+    assert_eq!(holder.ask(&mut server, Op::Open, 1, &open).head.status, Status::Ok);
+    let close = wire::Close { inode: dir, handle: handle.id };
+    assert_eq!(holder.ask(&mut server, Op::Close, 1, &close).head.status, Status::Ok);
+    assert_eq!(holder.creates(&mut server, (dir, "f"), nth(files, 0)), Status::Ok);
 }
