@@ -16,7 +16,7 @@ use crate::shared::lane_bit;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use interface::{MountMessage, PeerAction, Turn};
-use wire::InodeNo;
+use wire::{InodeNo, RenameHow};
 
 impl MountLane {
     /// Whether a request waits for what is changed behind, or is answered here. Otherwise it goes on.
@@ -174,11 +174,15 @@ impl MountLane {
                 let names = split(&pending.request)
                     .and_then(|(header, args)| args.names_of_rename(header.opcode));
                 let (Ok(to), Ok((old, new))) = (to, names) else { return false };
+                let exchanges = opcode == Opcode::Rename2
+                    && args.u32().and_then(RenameHow::from_flags) == Ok(RenameHow::Exchange);
                 let directories = &table.directories;
                 let named = [directories.named(directory, &old), directories.named(to, &new)];
                 // What is moved may have other names, and may be known elsewhere.
                 let moved_to = Some(to).filter(|to| *to != directory);
-                for ended in named.into_iter().flatten().chain(moved_to) {
+                let moved_back = moved_to.filter(|_| exchanges).map(|_| directory);
+                let moved = moved_to.into_iter().chain(moved_back);
+                for ended in named.into_iter().flatten().chain(moved) {
                     if self.ends_names(turn, (table, pending_id), ended, false) {
                         return true;
                     }
