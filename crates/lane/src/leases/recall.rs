@@ -219,6 +219,14 @@ impl Lane {
     pub(crate) fn expire_leases(&mut self, turn: &mut Turn<'_>) {
         let mut expired = Vec::new();
         while let Some(key) = self.leases.next_expired(turn.now.mono) {
+            // What its holder has under way cannot be executed during a freeze.
+            if let LeaseKey::Writing(inode) = key
+                && self.freeze.is_on()
+                && self.leases.has_writer(inode)
+            {
+                self.leases.set_expiry(key, self.leases.term_from(turn.now.mono));
+                continue;
+            }
             if let LeaseKey::Writing(inode) = key
                 && let Some(client) = self.leases.take_writing(inode, turn.now.mono)
             {

@@ -215,6 +215,11 @@ impl Leases {
         }
     }
 
+    /// Whether a client has the write lease of a file or directory.
+    pub(super) fn has_writer(&self, inode: InodeNo) -> bool {
+        self.writing.files.contains_key(&inode)
+    }
+
     /// The session that is to say that a file was written.
     pub(super) fn recalled_writer(&self, inode: InodeNo) -> Option<SessionId> {
         let writer = self.writing.files.get(&inode)?;

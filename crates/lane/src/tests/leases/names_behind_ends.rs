@@ -429,3 +429,29 @@ fn a_directory_that_its_client_opens_and_closes_stays_its_own() {
     assert_eq!(holder.ask(&mut server, Op::Close, 1, &close).head.status, Status::Ok);
     assert_eq!(holder.creates(&mut server, (dir, "f"), nth(files, 0)), Status::Ok);
 }
+
+#[test]
+fn a_holder_is_not_fenced_for_what_a_freeze_holds_up() {
+    let Scene { mut server, mut holder, mut other, dir, files } = scene(134);
+    let fields = HelloFields { purpose: wire::Purpose::Administer, ..HelloFields::new(9) };
+    let mut admin = Peer::new(&mut server, &fields);
+    let freeze = |server: &mut TestServer, admin: &mut Peer, lease_ms| {
+        let frozen = admin.ask(server, Op::Freeze, 0, &wire::Freeze { lease_ms });
+        assert_eq!(frozen.head.status, Status::Ok);
+    };
+    freeze(&mut server, &mut admin, wire::FREEZE_MS_MAX);
+    let behind = Some(behind(&server, nth(files, 0)));
+    let body = wire::Create { parent: dir, behind, ..create("f") };
+    let flags = request_flag::LEASES | request_flag::BEHIND;
+    holder.send_to(&mut server, (Op::Create, dir.shard(), 1), flags, &body);
+    other.send(&mut server, Op::Getattr, 0, &Getattr { inode: dir });
+    server.pass_ms(25_000);
+    server.run();
+    assert!(!other.has_reply(&mut server), "the holder is waited for");
+    freeze(&mut server, &mut admin, 0);
+    server.run();
+    assert_eq!(holder.reply(&mut server).head.status, Status::Ok);
+    assert!(!other.has_reply(&mut server));
+    holder.send_written(&mut server, &[dir]);
+    assert!(other.has_reply(&mut server));
+}
