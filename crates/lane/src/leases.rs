@@ -33,6 +33,8 @@ use table::{Lease, Table};
 use wire::{ClientUuid, LeaseCounts, LeaseNo, RecallNo, Rule, Rules, SessionId, ShardId};
 use writing::Writing;
 
+/// How long the holder of a claimed file or directory is waited for where leases have no term.
+const CLAIM_MS: u64 = 10_000;
 /// A coordinator that found a lease at a participant retries within this time.
 const RETRY_MS: u64 = 100;
 /// Keys that coordinators have found leased, remembered at a time.
@@ -79,7 +81,10 @@ pub(crate) struct Leases {
 impl Leases {
     pub(crate) fn new(seed: Seed, term_ms: u64, count_max: usize, rules: Rules) -> Self {
         // Without the rule, the server trusts in half of what the client does.
-        let wait_ms = if rules.hold(Rule::LeaseTerm) { term_ms } else { term_ms / 2 };
+        // Without leases a file may still be claimed that was written behind before the restart.
+        let term_or_default_ms = if term_ms == 0 { CLAIM_MS } else { term_ms };
+        let shortened = !rules.hold(Rule::LeaseTerm);
+        let wait_ms = if shortened { term_or_default_ms / 2 } else { term_or_default_ms };
         Self {
             table: Table::new(seed, count_max),
             heat: Heat::new(seed),

@@ -257,7 +257,9 @@ impl Shard {
     /// behind, with these numbers.
     #[must_use]
     pub fn may_claim(&self, dir: InodeNo, first: InodeNo, count: u32) -> bool {
-        let is_named = self.state.entries(dir).is_some_and(|(row, _)| row.nlink > 0);
+        // One that is not in memory is looked at when its names are changed.
+        let is_named = self.state.inode(dir).is_none()
+            || self.state.entries(dir).is_some_and(|(row, _)| row.nlink > 0);
         is_named && (count == 0 || self.state.may_have_given(first, count))
     }
 

@@ -198,7 +198,7 @@ fn numbers_are_claimed_below_those_of_the_term_for_directories_that_exist() {
     assert!(!shard.may_claim(ROOT, next, 2));
     assert!(!shard.may_claim(ROOT, behind_last, 1));
     assert!(!shard.may_claim(file, first, 8));
-    assert!(!shard.may_claim(InodeNo(77), first, 8));
+    assert!(shard.may_claim(InodeNo(77), first, 8), "it may not be in memory");
     assert!(!shard.may_claim(dir, InodeNo::new(1, 9), 1));
     assert!(!shard.may_claim(dir, InodeNo(0), 1));
     assert!(!shard.may_claim(dir, InodeNo(u64::MAX), u32::MAX));

@@ -361,7 +361,6 @@ fn a_claim_is_refused_of_what_cannot_be_the_clients() {
     let other_shard = InodeNo::new(1, 5);
     for (inode, first, count) in [
         (file, file, 1),
-        (InodeNo::new(0, 1 << 30), file, 1),
         (dir, next, 1),
         (dir, other_shard, 1),
         (dir, InodeNo(0), 1),
