@@ -6,16 +6,17 @@ use crate::hostile::Tmpfs;
 use crate::idle::connect;
 use crate::leases::{Counting, LEASES, pair};
 use crate::mount_stats::total_of;
-use rustix::fs::{Gid, Uid};
+use rustix::fs::{FallocateFlags, Gid, Uid, fallocate};
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// Files are written behind once the server knows its free space and has recorded the mount.
-fn warm(dir: &std::path::Path) {
+fn warm(dir: &Path) {
     for count in 0..20 {
         fs::write(dir.join(format!("warm{count}")), b"warm").unwrap();
     }
@@ -90,6 +91,44 @@ fn a_mount_sees_its_own_writes_and_times() {
                 assert_eq!(own.modified().unwrap(), then);
             }
             assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+        pair.stop();
+    });
+}
+
+#[test]
+fn what_is_written_behind_is_cut_and_punched_by_either_mount() {
+    pair("write_behind_cut", |_, pair| {
+        let dirs = [pair.dirs(0), pair.dirs(1)];
+        dirs.iter().for_each(|(here, _)| warm(here));
+        let punches = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
+        for round in 0..120_u64 {
+            let (here, there) = pair.dirs(usize::try_from(round).unwrap());
+            let name = format!("c{round}");
+            let file = File::create_new(here.join(&name)).unwrap();
+            let mut wanted = vec![9; usize::try_from(10_000 + 37 * round).unwrap()];
+            file.write_all_at(&wanted, 0).unwrap();
+            // With the bytes under way: by another mount, by another handle, by the writer's own.
+            let other = |dir: &Path| OpenOptions::new().write(true).open(dir.join(&name)).unwrap();
+            let other = match round % 3 {
+                0 => other(there),
+                1 => other(here),
+                _ => file.try_clone().unwrap(),
+            };
+            if round % 2 == 0 {
+                other.set_len(4_000 + round).unwrap();
+                wanted.truncate(usize::try_from(4_000 + round).unwrap());
+            } else {
+                fallocate(&other, punches, 1_000, 5_000).unwrap();
+                wanted[1_000..6_000].fill(0);
+            }
+            let at = wanted.len() as u64;
+            file.write_all_at(b"end", at).unwrap();
+            wanted.extend(b"end");
+            for dir in [there, here] {
+                assert_eq!(fs::metadata(dir.join(&name)).unwrap().len(), wanted.len() as u64);
+                assert!(fs::read(dir.join(&name)).unwrap() == wanted, "round {round}");
+            }
         }
         pair.stop();
     });
