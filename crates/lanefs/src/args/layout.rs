@@ -23,7 +23,7 @@ pub(crate) enum LayoutCommand {
     #[command(after_help = EXIT_CODES)]
     Get(LayoutGet),
     /// Set what directories give to new files and directories in them; files keep the layout that they
-    /// were made with. Files over several servers cannot be appended to yet
+    /// were made with
     #[command(after_help = EXIT_CODES)]
     Set(LayoutSet),
     /// Show which servers have the stripes of files

@@ -59,7 +59,7 @@ impl Cluster {
         self.etcd = None;
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.at[0])
     }
 
@@ -136,7 +136,7 @@ fn server_of(path: &Path) -> u64 {
 }
 
 /// Directories with files of different sizes, durable; those that each server has.
-fn fill(dir: &Path, server_count: u64) -> Vec<Vec<PathBuf>> {
+pub(crate) fn fill(dir: &Path, server_count: u64) -> Vec<Vec<PathBuf>> {
     let mut dirs = vec![Vec::new(); usize::try_from(server_count).unwrap()];
     for number in 0..24 * server_count {
         let path = dir.join(format!("dir{number}"));
@@ -156,7 +156,7 @@ fn contents(number: u64, size: usize) -> Vec<u8> {
     text.bytes().cycle().take(size).collect()
 }
 
-fn check(dir: &Path, server_count: u64) {
+pub(crate) fn check(dir: &Path, server_count: u64) {
     for number in 0..24 * server_count {
         for size in [0, 1, 5000, 300_000] {
             let path = dir.join(format!("dir{number}/file{size}"));

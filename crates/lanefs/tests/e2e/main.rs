@@ -10,6 +10,7 @@ mod certificates;
 mod certificates_hostile;
 mod check;
 mod cluster;
+mod cluster_calls;
 mod cluster_manual;
 mod cluster_random;
 mod cluster_tls;
