@@ -6,6 +6,7 @@
 mod affinity;
 mod brw;
 mod clock;
+mod cluster;
 mod commit;
 mod cores;
 mod create;
@@ -97,11 +98,13 @@ pub enum Bench {
     Seal,
     /// With counters and traces, and without.
     Observed,
+    /// Several servers.
+    Cluster,
 }
 
 impl Bench {
     /// All, in the order in which they build on each other.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Echo,
         Self::Getattr,
         Self::Create,
@@ -121,6 +124,7 @@ impl Bench {
         Self::SharedFile,
         Self::Seal,
         Self::Observed,
+        Self::Cluster,
     ];
 
     /// Its name on the command line.
@@ -146,6 +150,7 @@ impl Bench {
             Self::SharedFile => shared_file::NAME,
             Self::Seal => sealed::NAME,
             Self::Observed => observed::NAME,
+            Self::Cluster => cluster::NAME,
         }
     }
 
@@ -178,6 +183,9 @@ impl Bench {
             Self::Observed => {
                 "observed: requests that are counted and traced, beside some that are not"
             }
+            Self::Cluster => {
+                "cluster: clients of four servers, beside one server, and beside bare streams"
+            }
             Self::FuseNull => "fuse-null: a mounted file system with nothing in it",
             Self::Mount => {
                 "mount: operations through a mount, beside a null one with as many exchanges"
@@ -199,7 +207,8 @@ impl Bench {
             | Self::Affinity
             | Self::SharedFile
             | Self::Seal
-            | Self::Observed => true,
+            | Self::Observed
+            | Self::Cluster => true,
             Self::Getattr
             | Self::Create
             | Self::Stream
@@ -254,6 +263,7 @@ impl Bench {
             Self::SharedFile => shared_file::run(&home),
             Self::Seal => sealed::run(&home),
             Self::Observed => observed::run(&home),
+            Self::Cluster => cluster::run(&home),
         }?;
         Ok((machine, rows))
     }

@@ -59,6 +59,11 @@ impl Home {
         self.dir.path()
     }
 
+    /// The file with the secret of its servers' clients.
+    pub(crate) fn secret_path(&self) -> PathBuf {
+        self.path().join(SECRET_FILE)
+    }
+
     /// The server to measure: a new one, or the remote one.
     ///
     /// # Errors When it does not start.
@@ -144,19 +149,30 @@ impl Home {
         self.start_lanefs(name, driver, share.as_slice())
     }
 
-    fn start_lanefs(&self, name: &str, driver: DriverKind, arguments: &[String]) -> Result<Server> {
+    /// A new server with these arguments, on the store of this name.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub(crate) fn start_lanefs(
+        &self,
+        name: &str,
+        driver: DriverKind,
+        arguments: &[String],
+    ) -> Result<Server> {
         let mut command = Command::new(own_program()?);
         command.arg("serve").arg("--store").arg(self.path().join(name));
         command.args(["--listen", "127.0.0.1:0", "--lanes"]);
         command.arg(self.options.lane_count.to_string());
         command.arg("--export").arg(format!("{EXPORT}=no-root-squash"));
-        command.arg("--secret-file").arg(self.path().join(SECRET_FILE));
+        command.arg("--secret-file").arg(self.secret_path());
         command.arg("--parent-pid").arg(std::process::id().to_string());
         command.args(["--driver", driver.text()]).args(arguments);
         if let Some(spin_us) = self.options.spin_us {
             command.arg("--spin").arg(format!("{spin_us}us"));
         }
         command.args(["--pin", self.pin()]);
+        // Servers that join, and see each other end, say so.
+        command.env("RUST_LOG", "error");
         if self.options.sync {
             command.arg("--sync");
         }
@@ -198,7 +214,7 @@ impl Home {
         command.args(["--export", EXPORT, "--lanes", &self.options.lane_count.to_string()]);
         // Every call is to reach the server.
         command.args(["--leases", "off"]);
-        command.arg("--secret-file").arg(self.path().join(SECRET_FILE));
+        command.arg("--secret-file").arg(self.secret_path());
         command.arg("--parent-pid").arg(std::process::id().to_string());
         command.arg("--fuse").arg(match transport {
             Transport::Uring => "uring",
@@ -359,7 +375,7 @@ impl Drop for Server {
 }
 
 /// The running program, also when its file has been replaced meanwhile.
-fn own_program() -> Result<PathBuf> {
+pub(crate) fn own_program() -> Result<PathBuf> {
     std::env::current_exe().context("cannot tell where this program lies")
 }
 

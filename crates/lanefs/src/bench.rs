@@ -148,6 +148,7 @@ fn benches(names: &[BenchName], options: &Options) -> Vec<Bench> {
             BenchName::SharedFile => benches.push(Bench::SharedFile),
             BenchName::Seal => benches.push(Bench::Seal),
             BenchName::Observed => benches.push(Bench::Observed),
+            BenchName::Cluster => benches.push(Bench::Cluster),
             BenchName::Seeds => {}
             BenchName::All => benches.extend(Bench::ALL.into_iter().filter(|bench| {
                 let checked = bench.check(options);

@@ -34,7 +34,7 @@ const EDGES: [(&str, &[&str]); 21] = [
     ("test-runtime", &["wire", "disk", "interface"]),
     ("sim", &["wire", "disk", "interface", "meta", "lane", "client", "test-runtime"]),
     ("library", &["wire", "interface", "client", "ring", "seal"]),
-    ("bench", &["wire", "disk", "interface", "lane", "ring", "library", "seal"]),
+    ("bench", &["wire", "disk", "interface", "lane", "ring", "library", "registry", "seal"]),
     (
         "lanefs",
         &[

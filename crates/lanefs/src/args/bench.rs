@@ -138,6 +138,9 @@ pub(crate) enum Name {
     Seal,
     /// Getattrs at a server that counts and traces them, compared with one that does not
     Observed,
+    /// Clients of one file system over four servers on this machine, compared with one server and with
+    /// bare streams over loopback (needs etcd)
+    Cluster,
     /// The experiments of the original design questions, as a report with plots in the folder --out
     Seeds,
     /// All of them but seeds

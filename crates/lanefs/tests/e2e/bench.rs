@@ -4,7 +4,7 @@
 //! What is measured is printed and not judged: other processes have their share in it. However slow the
 //! machine, a benchmark counts one operation a row at least.
 
-use crate::fixture::{Fixture, Process, failure, must, skip, until};
+use crate::fixture::{Fixture, Process, failure, has_etcd, must, skip, until};
 use ring::{DriverChoice, DriverKind};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -99,6 +99,25 @@ fn bench_of_observed_requests_has_rows_of_unobserved_ones() {
         assert_sane(row);
         assert_eq!(row["limit"], "getattr unobserved", "{row}");
         assert_sane(of(&found, "getattr unobserved", clients));
+    }
+}
+
+#[test]
+fn bench_of_a_cluster_has_rows_of_one_server_and_of_bare_streams() {
+    let Some(fixture) = Fixture::new("bench_cluster") else { return };
+    if !has_etcd("bench_of_a_cluster") {
+        return;
+    }
+    let found = rows(&fixture, &["cluster", "--clients", "2"]);
+    for work in ["read", "write", "create"] {
+        let key = if work == "create" { "ops_per_s" } else { "mb_per_s" };
+        let limit =
+            if work == "create" { "create one server" } else { &format!("{work} loopback") };
+        measured(of(&found, limit, 2), key);
+        let row = of(&found, &format!("{work} four servers"), 2);
+        assert_eq!(row["limit"], limit, "{row}");
+        measured(row, key);
+        print(row, &[key, "ratio_to_limit"]);
     }
 }
 
