@@ -33,6 +33,11 @@ impl Fresh {
         self.order.push_back(inode);
     }
 
+    /// Whether a file was not used since it was created.
+    pub(crate) fn contains(&self, inode: InodeNo) -> bool {
+        self.inodes.contains(&inode)
+    }
+
     /// A file is used: removes it. Returns whether it was here.
     pub(crate) fn remove(&mut self, inode: InodeNo) -> bool {
         self.inodes.remove(&inode)
@@ -50,7 +55,9 @@ mod tests {
         for inode in [a, b, c] {
             fresh.insert(inode);
         }
+        assert!(fresh.contains(b));
         assert!(fresh.remove(b));
+        assert!(!fresh.contains(b));
         assert!(!fresh.remove(b), "it was used");
         fresh.insert(d);
         assert!(!fresh.remove(a), "the oldest");

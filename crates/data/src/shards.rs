@@ -331,7 +331,9 @@ impl Shards {
     /// current, otherwise possibly older.
     #[must_use]
     pub fn known(&self, inode: InodeNo, exact: bool) -> Option<Contents> {
-        let object = self.objects.get(&inode)?;
+        let Some(object) = self.objects.get(&inode) else {
+            return self.fresh.contains(inode).then_some(Contents::EMPTY);
+        };
         let fresh = object.allocated_change_no == object.change_no;
         let certain = !object.stat_running && !object.doubtful && !object.lost;
         let stat = object.stat.filter(|_| certain && (fresh || !exact))?;

@@ -518,6 +518,14 @@ impl Behind {
         })
     }
 
+    /// Whether a file that is written behind was certainly never written: its contents are known to
+    /// be empty.
+    pub(crate) fn is_unwritten(&self, inode: InodeNo) -> bool {
+        self.find(inode).is_some_and(|(place, state)| {
+            state & bit::ENDED == 0 && place.size_bytes.load(Ordering::SeqCst) == 0
+        })
+    }
+
     /// Begins a change of a file's attributes, which may follow a write and other changes. The kernel
     /// makes one at a time, and waits for its reply. [`Self::set_attr`] is called before that.
     pub(crate) fn begin_setting(&self, inode: InodeNo) -> How<Setting> {

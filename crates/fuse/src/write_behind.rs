@@ -26,7 +26,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use client::{Answer, Asked, Call, CallId, Granted, TakenAnswer, Write};
 use interface::{Action, LogLevel, Span, Turn};
-use wire::{Attr, ClearPrivileges, Groups, HandleId, InodeNo, SetTime, Status, Timestamp};
+use wire::{
+    Attr, ClearPrivileges, Contents, Groups, HandleId, InodeNo, SetTime, Status, Timestamp,
+};
 
 impl MountLane {
     /// The same lane, which writes new files behind, as the other lanes of the mount.
@@ -304,8 +306,9 @@ impl MountLane {
                 self.end_write(turn, (inode, write), outcome);
             }
             Some(Early::Setting { inode, request, asked }) => {
+                let result = result.map(|answer| with_size(&table, answer));
                 if let Ok(call) = setting_of(&request, false) {
-                    self.learn_early(turn, asked, &call, (result, granted));
+                    self.learn_early(turn, asked, &call, (&result, granted));
                 }
                 self.end_setting(turn, inode, outcome);
             }
@@ -341,6 +344,18 @@ fn write_of(table: &Behind, inode: InodeNo, write: QueuedWrite) -> Write {
     let behind = !table.is_plain(inode);
     let (append, sync) = (behind, false);
     Write { inode, file_offset, append, bulk: Some(copy), sync, clears, behind }
+}
+
+/// The answer to a SETATTR, whose attributes may be without a size, with the size that the mount knows:
+/// that of a file that it alone has had open, and never written.
+fn with_size(table: &Behind, answer: Answer) -> Answer {
+    if let Answer::Entry(attr) = answer
+        && attr.is_size_at_data()
+        && table.is_unwritten(attr.inode)
+    {
+        return Answer::Entry(attr.with_contents(Contents::EMPTY));
+    }
+    answer
 }
 
 /// The call of a SETATTR that is answered early.

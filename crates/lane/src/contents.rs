@@ -14,7 +14,7 @@ use crate::waiters::{Waiter, Waiting};
 use alloc::vec::Vec;
 use data::{Answer, Outcome, SumRecording, Token};
 use interface::{Action, Errno, Turn, mac_of};
-use wire::{Entry, Op, Status, Transno, Wire, Writer, request_flag};
+use wire::{Entry, Op, ShardId, Status, Transno, Wire, Writer, request_flag};
 
 impl Lane {
     /// Applies all outcomes of the data shards.
@@ -164,6 +164,16 @@ impl Lane {
             let attr = attr.with_contents(contents);
             Entry { attr }.encode(&mut Writer::new(self.scratch.new_reply()));
         }
+    }
+
+    /// Whether a metadata shard's reply has attributes that [`Self::complete`] has completed with the
+    /// space that the contents took before the last change of them.
+    pub(crate) fn shows_late_space(&self, shard: ShardId) -> bool {
+        let Ok(Entry { attr }) = Entry::decode_all(self.scratch.reply()) else { return false };
+        let at_shard = self.metas[self.meta_index(shard)].attributes(attr.inode);
+        at_shard.is_some_and(|at_shard| at_shard.is_size_at_data())
+            && !attr.is_size_at_data()
+            && self.data.known(attr.inode, true).is_none()
     }
 
     /// A running request ended without a change: stores its outcome in the slot and replies.

@@ -367,6 +367,11 @@ pub struct Contents {
     pub write_time: Option<Timestamp>,
 }
 
+impl Contents {
+    /// Those of a file that was never written.
+    pub const EMPTY: Self = Self { size_bytes: 0, allocated_bytes: 0, write_time: None };
+}
+
 impl Wire<'_> for Contents {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.size_bytes);

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use interface::{BufId, Bulk, Event, MountMessage, NO_MAC, PeerEvent};
 use wire::{
     Attr, Created, Entry, FileKind, InodeNo, LaneId, Op, Setattr, Status, Wire as _, Written,
-    lease_flag, request_flag,
+    attr_flag, lease_flag, request_flag,
 };
 
 const MODE: u32 = 1;
@@ -29,6 +29,10 @@ fn created() -> Harness {
 fn created_at(lane_count: u16) -> Harness {
     let mut harness = Harness::with_leases();
     harness.shape.set_lane_count(lane_count);
+    created_with(harness)
+}
+
+fn created_with(mut harness: Harness) -> Harness {
     harness.lane.behind.table = Some(Arc::new(Behind::default()));
     let args = [&u32s(&[0o101, 0o100_644, 0o022, 0])[..], b"a\0"].concat();
     harness.kernel_request(Opcode::Create, 7, DIRECTORY, &args);
@@ -74,6 +78,37 @@ fn changes_are_answered_at_once_and_made_one_after_the_other() {
     harness.made(None);
     let getattr = harness.take();
     assert_eq!(getattr.head.op, Op::Getattr);
+}
+
+/// What a mount with a cache knows of its new file behind a change of the attributes, to which the
+/// server answers that it does not have the size.
+fn known_behind(is_written: bool) -> (Harness, bool) {
+    let mut harness = created_with(Harness::with_cache(&super::known::cache()));
+    if is_written {
+        let received = write(&mut harness);
+        end_write(&mut harness, &received);
+    }
+    assert_eq!(harness.set(MODE, 0o600), Some(0o600));
+    let received = harness.take();
+    assert_eq!(received.head.op, Op::Setattr);
+    let attr = Attr { mode: 0o600, flags: attr_flag::SIZE_AT_DATA, ..file() };
+    let body = Entry { attr }.to_bytes();
+    harness.grant_leases(&received, Ok(&body), (2, lease_flag::ATTRIBUTES));
+    harness.kernel_request(Opcode::Getattr, 9, FILE, &[]);
+    let is_known = harness.requests.is_empty();
+    (harness, is_known)
+}
+
+#[test]
+fn a_file_that_was_never_written_is_known_to_be_empty() {
+    let (mut harness, is_known) = known_behind(false);
+    assert!(is_known);
+    // Behind the validity: the number, the size and the space.
+    let payload = harness.reply().payload;
+    assert_eq!(payload[24..40], [0; 16]);
+    let (mut harness, is_known) = known_behind(true);
+    assert!(!is_known, "the space that it takes is not known");
+    assert_eq!(harness.take().head.op, Op::Getattr);
 }
 
 #[test]

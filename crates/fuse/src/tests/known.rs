@@ -17,7 +17,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const BOTH: u8 = lease_flag::NAME | lease_flag::ATTRIBUTES;
 const PARENT: InodeNo = InodeNo((1 << 48) | 4);
 
-fn cache() -> Arc<Cache> {
+pub(super) fn cache() -> Arc<Cache> {
     let size = CacheSize {
         name_count_max: 64,
         attributes_count_max: 64,

@@ -103,6 +103,8 @@ impl Lane {
         let granted = match row.grants {
             // Pages are granted before a read begins.
             Grants::Nothing | Grants::Pages => 0,
+            // Who caches attributes shows them exactly.
+            Grants::Attributes if self.shows_late_space(request.shard) => 0,
             Grants::Attributes => self.grant_attributes(granting),
             Grants::Name => {
                 let name = self.grant_key(names[0], granting, lease_flag::NAME);

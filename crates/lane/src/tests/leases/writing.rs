@@ -1,7 +1,7 @@
 //! Write leases: others see a new file when its creator has written what it answered early.
 
 use super::*;
-use wire::{ClearPrivileges, Close, Reopen, ReplayDone, Write};
+use wire::{ClearPrivileges, Close, Glimpse, Reopen, ReplayDone, Write};
 
 const BEHIND: u16 = request_flag::LEASES | request_flag::BEHIND;
 
@@ -31,6 +31,13 @@ impl Holder {
         self.peer.send(server, &head, &write.to_bytes(), Some(b"abcd"));
         assert!(self.has_reply(server));
         self.reply(server).head.status
+    }
+
+    fn glimpse(&mut self, server: &mut TestServer, inode: InodeNo) {
+        let at = (Op::Glimpse, server.map.data_shard(inode, 0), 0);
+        self.send_to(server, at, 0, &Glimpse { inode });
+        assert!(self.has_reply(server));
+        assert_eq!(self.reply(server).head.status, Status::Ok);
     }
 
     fn send_lookup(&mut self, server: &mut TestServer, text: &str) {
@@ -128,6 +135,27 @@ fn attributes_are_not_set_behind_without_the_lease() {
     server.pass_ms(10_000);
     assert!(other.has_reply(&mut server));
     assert_eq!(set(&mut writer, &mut server), Status::Stale, "the other one has looked");
+}
+
+#[test]
+fn attributes_are_granted_with_the_space_that_the_contents_take() {
+    let (mut server, mut writer, _, file) = scene(89);
+    let set = |writer: &mut Holder, server: &mut TestServer| {
+        writer.send_to(server, (Op::Setattr, file.shard(), 1), BEHIND, &chmod(file, 0o600));
+        server.run();
+        let reply = writer.reply(server);
+        let attr = Entry::decode_all(&reply.message).unwrap().attr;
+        assert!(!attr.is_size_at_data(), "the lane has the contents");
+        (reply.granted(), attr.size_bytes, attr.allocated_bytes)
+    };
+    assert_eq!(set(&mut writer, &mut server), (lease_flag::ATTRIBUTES, 0, 0));
+    assert_eq!(writer.write_behind(&mut server, file, 0), Status::Ok);
+    let (granted, size_bytes, _) = set(&mut writer, &mut server);
+    assert_eq!((granted, size_bytes), (0, 4), "the space was not looked at since");
+    writer.glimpse(&mut server, file);
+    let (granted, size_bytes, allocated_bytes) = set(&mut writer, &mut server);
+    assert_eq!((granted, size_bytes), (lease_flag::ATTRIBUTES, 4));
+    assert!(allocated_bytes > 0);
 }
 
 #[test]
