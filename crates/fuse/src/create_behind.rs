@@ -6,9 +6,9 @@
 //! UNLINK ─▶ reply ─▶ call ─▶ answer ─▶ what waits for the name
 //! ```
 //! Only what the server certainly permits is answered early: its reply would be the same. The kernel may
-//! keep the attributes of a new file for as long as those that it gets with a lease: nobody else knows the
-//! file before the create is answered, and the answer has the lease. Otherwise the kernel drops them, and
-//! the directory is busy until it has.
+//! keep the name and the attributes of a new file for as long as those that it gets with leases: nobody else
+//! knows the file before the create is answered, and the answer has the leases. Otherwise the kernel drops
+//! them, and the directory is busy until it has.
 //!
 //! Invariant: what a mount does with a directory, or with a name in it, is executed in the order of its
 //! callers.
@@ -152,14 +152,14 @@ impl MountLane {
             return None;
         };
         let (node, until) = (Node::plain(attr.inode), Some(self.client.term().until));
-        let attributes_ns = self.leases.of_attributes(now, node, &attr, until);
-        let validity = Validity { name_ns: 0, attributes_ns };
+        let early = Granted { name: until, attributes: until, ..Granted::default() };
+        let validity = self.leases.of_entry(now, (header.node, node), &attr, early);
         self.names.see(now, (attr.inode, attr.kind), (directory, create.name.bytes()));
         self.encode(turn, pending_id, |out| put_created(out, &attr, handle.id, validity));
         let behind = CreateBehind { inode: attr.inode, at };
         let call = make_behind(&create, handle, behind);
         let asked = begin_call(self.cache.as_ref(), &mut self.client, (now, &call));
-        let (request, is_given) = (request.to_vec(), attributes_ns > 0);
+        let (request, is_given) = (request.to_vec(), validity != Validity::default());
         let early = EarlyCreate { directory, request, handle, behind, asked, is_given };
         let id = self.behind.add(Early::Create(early));
         self.behind.create_count += 1;
@@ -190,14 +190,16 @@ impl MountLane {
             Err(status) => Err(*status),
         };
         let created = Created { directory, inode, result, is_granted: granted.writing };
-        if is_given && (result.is_err() || granted.attributes.is_none()) {
-            self.drop_early_attributes(turn, inode, created);
+        let has_leases = granted.name.is_some() && granted.attributes.is_some();
+        if is_given && (result.is_err() || !has_leases) {
+            let name = create_of(&request).map_or(&[][..], |create| create.name.bytes());
+            self.drop_early_entry(turn, name, created);
         } else {
             self.end_create(turn, created);
         }
     }
 
-    /// The kernel has dropped the attributes of files that it was given without a lease.
+    /// The kernel has dropped the names and attributes of files that it was given without leases.
     pub(crate) fn end_dropped_creates(&mut self, turn: &mut Turn<'_>) {
         for created in core::mem::take(&mut self.behind.dropped) {
             self.end_create(turn, created);

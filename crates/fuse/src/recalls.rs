@@ -53,7 +53,7 @@ enum Cause {
     Recall(RecallId),
     /// All leases are lost.
     Drop,
-    /// A create was answered early, and has got no lease of the attributes.
+    /// A create was answered early, and has not got the leases of the name and the attributes.
     Created,
 }
 
@@ -225,16 +225,13 @@ impl MountLane {
         }
     }
 
-    /// The kernel drops attributes that it was given without a lease, and then the create is over.
-    pub(crate) fn drop_early_attributes(
-        &mut self,
-        turn: &mut Turn<'_>,
-        inode: InodeNo,
-        created: Created,
-    ) {
+    /// The kernel drops a name and attributes that it was given without leases, and then the create is
+    /// over.
+    pub(crate) fn drop_early_entry(&mut self, turn: &mut Turn<'_>, name: &[u8], created: Created) {
         let work_no = self.begin_work(Cause::Created, NEVER);
         self.behind.dropping.insert(work_no, created);
-        self.drop_attributes(turn, work_no, Node::plain(inode), false);
+        self.drop_name(turn, work_no, (created.directory, name), false);
+        self.drop_attributes(turn, work_no, Node::plain(created.inode), false);
     }
 
     fn drop_attributes(&mut self, turn: &mut Turn<'_>, work_no: u64, node: Node, again: bool) {

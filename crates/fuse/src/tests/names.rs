@@ -2,7 +2,7 @@
 
 use super::answers::setattr_args;
 use super::attr;
-use super::harness::{Harness, KernelReply, ReceivedRequest, request, u32s, u64s};
+use super::harness::{Dropped, Harness, KernelReply, ReceivedRequest, request, u32s, u64s};
 use crate::Behind;
 use crate::abi::Opcode;
 use alloc::format;
@@ -144,7 +144,7 @@ fn a_file_is_made_written_changed_and_closed_before_the_server_has_made_it() {
     assert_eq!((reply.status, u64_at(&reply, 0)), (Status::Ok, FIRST.0));
     let handle = u64_at(&reply, 128);
     let validity = (u64_at(&reply, 16), u64_at(&reply, 24));
-    assert_eq!(validity, (0, 9), "of the name, and of the attributes: nobody else knows the file");
+    assert_eq!(validity, (9, 9), "of the name, and of the attributes: nobody else knows the file");
     harness.write_at(FIRST, 0);
     assert_eq!(harness.reply().status, Status::Ok);
     harness.kernel_request(Opcode::Setattr, 8, FIRST, &setattr_args(NOW, 0, 0));
@@ -303,16 +303,31 @@ fn a_file_without_a_lease_keeps_its_directory_busy_until_it_is_written() {
 }
 
 #[test]
-fn attributes_without_a_lease_are_dropped_before_the_directory_is_idle() {
-    let mut harness = mount();
-    let inode = harness.creates_early(b"a");
-    let create = harness.take_create(inode);
-    harness.grant_leases(&create, Ok(&created(inode)), (2, lease_flag::WRITING));
-    harness.rmdir();
-    assert!(harness.requests.is_empty(), "the kernel has not dropped them");
-    assert_eq!(harness.notifies.len(), 1);
-    harness.all_notified();
-    assert_eq!(harness.take().head.op, Op::Rmdir);
+fn what_is_shown_without_a_lease_is_dropped_before_the_directory_is_idle() {
+    let (name, attributes) = (lease_flag::NAME, lease_flag::ATTRIBUTES);
+    for (granted, is_dropped) in
+        [(0, true), (name, true), (attributes, true), (name | attributes, false)]
+    {
+        let mut harness = mount();
+        harness.create_with(0o101, 0o100_644, b"a");
+        let reply = harness.reply();
+        let [inode, name_secs, attributes_secs] = [0, 16, 24].map(|at| u64_at(&reply, at));
+        assert!(name_secs > 0 && attributes_secs > 0, "the kernel may keep both");
+        let create = harness.take_create(InodeNo(inode));
+        let made = created(InodeNo(inode));
+        harness.grant_leases(&create, Ok(&made), (2, lease_flag::WRITING | granted));
+        harness.rmdir();
+        if is_dropped {
+            assert!(harness.requests.is_empty(), "the kernel has not dropped them");
+            let drops =
+                |it: fn(&Dropped) -> bool| harness.notifies.iter().any(|(_, notify)| it(notify));
+            assert!(drops(|it| matches!(it, Dropped::Name(..))));
+            assert!(drops(|it| matches!(it, Dropped::Attributes(_))));
+            harness.all_notified();
+        }
+        assert!(harness.notifies.is_empty());
+        assert_eq!(harness.take().head.op, Op::Rmdir);
+    }
 }
 
 #[test]
