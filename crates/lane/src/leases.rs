@@ -10,8 +10,10 @@
 //! it; while a request waits for a key, or it is being recalled, nobody is granted it; what is here
 //! is lost with the lane, so only sessions that the next recovery awaits are granted anything.
 
+mod directories;
 mod grant;
 mod heat;
+mod made;
 mod numbers;
 mod outgoing;
 mod pages;
@@ -25,6 +27,7 @@ pub(crate) use grant::ReplyLease;
 use hashbrown::HashMap;
 use heat::Heat;
 use interface::{Mono, Seed};
+pub(crate) use made::makes_inode;
 use meta::{LeaseConflict, LeaseKey};
 pub(crate) use outgoing::LeaseWait;
 use outgoing::{Outgoing, Recalled, SentRecall};

@@ -125,6 +125,8 @@ struct Part {
     prepared: Option<(Transno, Vec<u8>)>,
     /// The state found, until the changes that it shows are durable.
     found: Option<Vec<u8>>,
+    /// The client for which it makes an inode.
+    maker: Option<ClientUuid>,
 }
 
 impl Txns {
@@ -142,7 +144,7 @@ impl Txns {
     /// coordinators are at other servers.
     pub(crate) fn new(decided: BTreeMap<TxnId, BTreeSet<ShardId>>, prepared: Vec<Kept>) -> Self {
         let parts = prepared.into_iter().map(|Kept { shard, txn, prepared_by, part }| {
-            ((shard, txn), Part { prepared: Some((prepared_by, part)), found: None })
+            ((shard, txn), Part { prepared: Some((prepared_by, part)), ..Part::default() })
         });
         Self { decided, parts: parts.collect(), ..Self::default() }
     }

@@ -105,7 +105,11 @@ impl Lane {
             Grants::Nothing | Grants::Pages => 0,
             // Who caches attributes shows them exactly.
             Grants::Attributes if self.shows_late_space(request.shard) => 0,
-            Grants::Attributes => self.grant_attributes(granting),
+            Grants::Attributes => {
+                let Granting { holder, lease_no, now, .. } = granting;
+                let attributes = self.grant_attributes(granting);
+                attributes | self.grant_made((holder, lease_no, now), received, attributes)
+            }
             Grants::Name => {
                 let name = self.grant_key(names[0], granting, lease_flag::NAME);
                 if absent {

@@ -157,6 +157,7 @@ impl Lane {
     /// reconnects.
     pub(crate) fn send_recalls(&mut self, turn: &mut Turn<'_>) {
         self.end_removed(turn);
+        self.leases.writing.made.expire(turn.now.mono);
         while let Some((session, outgoing)) = self.leases.outgoing.pop_first() {
             let Outgoing { mut frames, all } = outgoing;
             if all {

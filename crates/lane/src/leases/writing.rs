@@ -12,6 +12,7 @@
 //! Invariant: a client whose lease was taken gets none of its later writes behind executed.
 
 use super::Leases;
+use super::made::Made;
 use super::numbers::{GIVEN_COUNT, Numbers};
 use super::outgoing::Recalled;
 use super::table::Lease;
@@ -24,9 +25,8 @@ use disk::Change;
 use interface::{Action, Mono, StoreAction, StoreSpace, Ticket, Turn};
 use meta::LeaseKey;
 use wire::{
-    Claim, ClientUuid, Create, Created, Entry, HEADER_BYTES, InodeNo, LeaseNo, NewFiles, Op,
-    OpenFor, Request, Rule, SessionId, SquashedIds, Status, Unlink, Wire as _, attr_flag,
-    lease_flag, request_flag,
+    Claim, ClientUuid, Create, Created, HEADER_BYTES, InodeNo, LeaseNo, NewFiles, Op, OpenFor,
+    Request, Rule, SessionId, SquashedIds, Status, Unlink, Wire as _, lease_flag, request_flag,
 };
 
 /// The most files and directories that clients of a lane change behind.
@@ -46,9 +46,9 @@ const SPACE_MS_MAX: u64 = 1_000;
 
 /// Who changes a file or directory behind.
 #[derive(Clone, Copy, Debug)]
-struct Writer {
-    client: ClientUuid,
-    lease: Lease,
+pub(super) struct Writer {
+    pub(super) client: ClientUuid,
+    pub(super) lease: Lease,
 }
 
 /// What a client changes behind.
@@ -69,6 +69,7 @@ pub(super) struct Writing {
     /// Directories that were removed in this turn.
     removed: Vec<InodeNo>,
     pub(super) numbers: Numbers,
+    pub(super) made: Made,
     /// Clients whose leases were taken: they may still send what they have answered.
     fences: BTreeSet<(InodeNo, ClientUuid)>,
     /// Leases of files that this lane has taken, and from whom.
@@ -88,6 +89,7 @@ impl Writing {
             clients: BTreeMap::new(),
             removed: Vec::new(),
             numbers: Numbers::default(),
+            made: Made::default(),
             fences: BTreeSet::new(),
             taken: BTreeMap::new(),
             taken_directories: BTreeSet::new(),
@@ -96,8 +98,9 @@ impl Writing {
         }
     }
 
+    /// Whether requests of other clients may have to wait, or end what is remembered.
     pub(super) fn has_any(&self) -> bool {
-        !self.files.is_empty()
+        !(self.files.is_empty() && self.made.is_empty())
     }
 
     pub(super) fn has(&self, inode: InodeNo) -> bool {
@@ -110,14 +113,14 @@ impl Writing {
         self.files.insert(inode, writer);
     }
 
-    fn insert_directory(&mut self, inode: InodeNo, writer: Writer) {
+    pub(super) fn insert_directory(&mut self, inode: InodeNo, writer: Writer) {
         self.insert(inode, writer);
         self.clients.entry(writer.client).or_default().directory_count += 1;
         self.directories.insert(inode, writer.client);
     }
 
     /// Whether a client may have another directory.
-    fn has_room_for_directory(&self, client: ClientUuid) -> bool {
+    pub(super) fn has_room_for_directory(&self, client: ClientUuid) -> bool {
         let held = self.clients.get(&client).copied().unwrap_or_default();
         self.files.len() < COUNT_MAX
             && self.directories.len() < DIRECTORY_COUNT_MAX
@@ -139,7 +142,7 @@ impl Writing {
     }
 
     /// Whether what this client has under way besides will fit.
-    fn has_space_for(&self, client: ClientUuid) -> bool {
+    pub(super) fn has_space_for(&self, client: ClientUuid) -> bool {
         let others = self.clients.keys().filter(|other| **other != client).count();
         let count = u64::try_from(others).unwrap_or(u64::MAX).saturating_add(1);
         self.free_bytes / PROMISED_PART >= wire::BEHIND_BYTES_MAX.saturating_mul(count)
@@ -154,7 +157,7 @@ impl Writing {
 }
 
 impl Leases {
-    /// Whether clients write files behind.
+    /// Whether clients write files behind, or may be granted directories that they have made.
     pub(crate) fn has_writing(&self) -> bool {
         self.writing.has_any()
     }
@@ -166,7 +169,8 @@ impl Leases {
 
     /// What was changed may have removed directories. Their leases end with the turn.
     pub(crate) fn note_removed(&mut self, changes: &[u8]) {
-        if self.writing.directories.is_empty() {
+        let Writing { directories, made, .. } = &self.writing;
+        if directories.is_empty() && made.is_empty() {
             return;
         }
         let removed = disk::Changes::new(changes).filter_map(|change| match change {
@@ -174,8 +178,12 @@ impl Leases {
             Ok(Change::Inode { row }) if row.nlink == 0 => Some(row.inode),
             Ok(_) | Err(_) => None,
         });
-        let directories = &self.writing.directories;
-        self.writing.removed.extend(removed.filter(|inode| directories.contains_key(inode)));
+        for inode in removed {
+            self.writing.made.forget(inode);
+            if self.writing.directories.contains_key(&inode) {
+                self.writing.removed.push(inode);
+            }
+        }
     }
 
     /// A session has ended: what it was given is void.
@@ -196,6 +204,7 @@ impl Leases {
     /// Recalls a file from the client that writes it behind, unless it is this one. Returns whether
     /// it has to be waited for.
     pub(super) fn recall_writing(&mut self, inode: InodeNo, client: ClientUuid, now: Mono) -> bool {
+        self.writing.made.named_by(inode, client);
         if self.writing.files.get(&inode).is_none_or(|writer| writer.client == client) {
             return false;
         }
@@ -323,30 +332,6 @@ impl Lane {
         lease_flag::WRITING
     }
 
-    fn grant_directory(
-        &mut self,
-        (holder, lease_no, now): ((SessionId, ClientUuid), LeaseNo, Mono),
-        received: &ReceivedRequest<'_>,
-    ) -> u8 {
-        let Ok(Entry { attr }) = Entry::decode_all(self.scratch.reply()) else { return 0 };
-        let (session, client) = holder;
-        let layout = self.metas[self.meta_index(received.request.shard)].new_file_layout();
-        let writing = &self.leases.writing;
-        if layout.is_spread()
-            || attr.flags & attr_flag::XATTRS != 0
-            || attr.inode.shard() != received.request.shard
-            || !writing.has_room_for_directory(client)
-            || !writing.has_space_for(client)
-        {
-            return 0;
-        }
-        let lease = Lease::new(session, lease_no, now);
-        self.leases.writing.insert_directory(attr.inode, Writer { client, lease });
-        self.leases.lease_no_last = lease_no;
-        self.leases.counts.granted_count += 1;
-        lease_flag::WRITING
-    }
-
     /// Gives a client numbers for files that it creates behind: with the first directory that its
     /// session is granted, or in which it creates, and when it has used one of the second half of the
     /// newest ones.
@@ -364,7 +349,8 @@ impl Lane {
             let holder = create.and_then(|it| self.leases.writing.directories.get(&it.parent));
             flags & request_flag::BEHIND != 0 && holder == Some(&client)
         };
-        let is_granted = op == Op::Mkdir && granted & lease_flag::WRITING != 0;
+        let is_granted =
+            matches!(op, Op::Mkdir | Op::Getattr) && granted & lease_flag::WRITING != 0;
         let is_directory = is_granted || (op == Op::Create && creates());
         if !is_directory && op != Op::Create {
             return None;
@@ -529,6 +515,7 @@ impl Lane {
         for inode in &held {
             self.leases.writing.end(*inode);
         }
+        self.leases.writing.made.forget_client(client);
         self.leases.forget_numbers(client);
         self.end_leases(turn, held.into_iter().map(LeaseKey::Writing).collect());
     }

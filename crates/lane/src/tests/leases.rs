@@ -3,6 +3,7 @@
 mod conflicts;
 mod ends;
 mod grants;
+mod made;
 mod names_behind;
 mod names_behind_ends;
 mod pages;

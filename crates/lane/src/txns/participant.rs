@@ -3,6 +3,7 @@
 use super::message::{TxnMessage, TxnMessageKind};
 use super::{Part, TimeOut};
 use crate::Lane;
+use crate::leases::makes_inode;
 use crate::waiters::{Awaited, Cause, Waiter};
 use alloc::vec::Vec;
 use disk::{Change, TxnChange, TxnId};
@@ -27,6 +28,11 @@ impl Lane {
         let status = self.look((shard, txn), frees, (wants, &mut found));
         if status == Status::Busy {
             self.read_missing(turn, shard);
+        }
+        if makes_inode(wants)
+            && let Some(part) = self.txns.parts.get_mut(&(shard, txn))
+        {
+            part.maker = Some(client);
         }
         if status == Status::Ok
             && let Some(dependency) = self.dependency_of_look(shard)
@@ -96,6 +102,10 @@ impl Lane {
         if known.prepared.is_some() {
             return self.await_durable(turn, Awaited::Prepared(shard, txn));
         }
+        let maker = known.maker;
+        if maker.is_some() && self.made_by(shard, part).is_some() {
+            self.await_made(turn);
+        }
         let index = self.meta_index(shard);
         let mut changes = self.scratch.empty();
         let mut prepared = Vec::new();
@@ -103,7 +113,7 @@ impl Lane {
         match effect {
             Ok(effect) => {
                 self.record_own(shard, effect.transno, &changes);
-                let part = Part { prepared: Some((effect.transno, prepared)), found: None };
+                let part = Part { prepared: Some((effect.transno, prepared)), found: None, maker };
                 self.txns.parts.insert((shard, txn), part);
                 self.await_durable(turn, Awaited::Prepared(shard, txn));
             }
@@ -144,17 +154,21 @@ impl Lane {
         }
         self.txns.end_time_out(TimeOut::Silence(shard, txn));
         if let Some(part) = self.txns.parts.remove(&(shard, txn)) {
-            if let Some((prepared_by, part)) = part.prepared {
+            if let Some((prepared_by, changed)) = part.prepared {
+                let made = part.maker.zip(self.made_by(shard, &changed));
                 let index = self.meta_index(shard);
                 let mut changes = self.scratch.empty();
                 let done = Change::Txn(TxnChange::Done { txn });
                 #[expect(clippy::expect_used, reason = "what was prepared was checked and locked")]
                 let effect = self.metas[index]
-                    .apply_part((prepared_by, &part), &done, &mut changes)
+                    .apply_part((prepared_by, &changed), &done, &mut changes)
                     .expect("a prepared part is made");
                 self.record_own(shard, effect.transno, &changes);
                 self.leases.note_removed(&changes);
                 self.scratch.recycle(changes);
+                if let Some((client, inode)) = made {
+                    self.remember_made(turn.now.mono, inode, client);
+                }
                 if let Some(inode) = effect.orphan {
                     self.destroy_when_durable(inode);
                 }

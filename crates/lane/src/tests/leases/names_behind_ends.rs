@@ -26,7 +26,7 @@ impl Holder {
 }
 
 /// Each request of another client that names the directory, or something in it.
-fn requests(dir: InodeNo, file: InodeNo) -> Vec<(Op, Vec<u8>)> {
+pub(super) fn requests(dir: InodeNo, file: InodeNo) -> Vec<(Op, Vec<u8>)> {
     let (caller, parent, top) = (ROOT, dir, InodeNo::ROOT);
     let (f, new, d) = (name("f"), name("new"), name("d"));
     let handle = Handle { id: HandleId(77), open_for: OpenFor::Read };

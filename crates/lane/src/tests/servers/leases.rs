@@ -3,15 +3,16 @@
 
 use super::cluster::{Client, Cluster};
 use super::restated::steps;
-use super::{Act, directories, done, joined, of, server_of};
+use super::{Act, check, directories, done, joined, list, of, server_of};
 use crate::tests::leases::{Holder, Key};
 use crate::tests::peer::{HelloFields, ROOT, name};
 use alloc::collections::BTreeSet;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use interface::ProtocolPoint;
 use wire::{
-    Getattr, Handle, HandleId, InodeNo, Lookup, Op, Open, OpenFor, Read, RenameHow, ShardId,
-    Status, Truncate, Wire, lease_flag, request_flag,
+    Getattr, Handle, HandleId, InodeNo, LaneId, Lookup, Op, Open, OpenFor, Read, RenameHow,
+    ShardId, Status, Truncate, Wire, lease_flag, request_flag,
 };
 
 /// Two servers, a file `x` of the first one, a directory of the second one, and two clients, of
@@ -145,4 +146,74 @@ fn a_lease_of_a_server_that_is_cut_off_from_its_client_ends_with_its_term() {
     assert_eq!(scene.answer(), Some(Status::Ok), "a term is over");
     let [first, _] = scene.recalled();
     assert!(first.is_empty(), "the other server's leases go on");
+}
+
+/// A directory is made at the other server, and one of them dies at a point. Whether its client is
+/// granted its names when it asks for it.
+fn made_while_one_dies(dies: Option<(usize, ProtocolPoint)>) -> bool {
+    let mut cluster = Cluster::new(64, &[1, 1]);
+    let mut client = joined(&mut cluster, 1);
+    // The next one is at the other server.
+    for text in ["a", "b", "c", "d"] {
+        let made = done(&mut cluster, &mut client, Act::Mkdir(InodeNo::ROOT, text)).unwrap();
+        if made.shard().index() == 1 {
+            break;
+        }
+    }
+    cluster.settle();
+    let boots = |cluster: &Cluster| [0, 1].map(|index: usize| cluster.servers[index].boot_id);
+    let before = boots(&cluster);
+    if let Some((dies, point)) = dies {
+        cluster.servers[dies].points.clear();
+        cluster.servers[dies].dies_at = Some((point, 1));
+    }
+    let mut down_for = 0;
+    let act = Act::Mkdir(InodeNo::ROOT, "x");
+    let (status, _) = client.ask(&mut cluster, of(&act), |cluster| {
+        let down = (0..2).find(|index| cluster.servers[*index].is_down());
+        down_for += usize::from(down.is_some());
+        down.filter(|_| down_for > 60).into_iter().for_each(|index| cluster.start(index));
+    });
+    assert_eq!(status, Status::Ok);
+    // It may die after the answer.
+    steps(&mut cluster, 100);
+    for index in 0..2 {
+        cluster.servers[index].dies_at = None;
+        if cluster.servers[index].is_down() {
+            cluster.start(index);
+        }
+    }
+    steps(&mut cluster, 300);
+    client.connect(&mut cluster);
+    steps(&mut cluster, 300);
+    assert_eq!(dies.is_some(), boots(&cluster) != before, "{dies:?}");
+    let made = list(&mut cluster, &mut client, InodeNo::ROOT);
+    let dir = made.into_iter().find(|(name, _)| name == "x").unwrap().1;
+    assert_eq!(server_of(dir), 1, "{dies:?}");
+    // The session is recorded when it asks first.
+    let fields = HelloFields { client_lane: LaneId(1), ..HelloFields::new(1) };
+    let mut holder = Holder::unknown(&mut cluster.servers[1], fields);
+    let granted = [0, 1, 2].map(|_| {
+        let flags = request_flag::LEASES | request_flag::BEHIND;
+        let asked = (Op::Getattr, dir.shard(), 0);
+        holder.send_to(&mut cluster.servers[1], asked, flags, &Getattr { inode: dir });
+        steps(&mut cluster, 100);
+        holder.reply(&mut cluster.servers[1]).granted()
+    });
+    check(&mut cluster, &mut client);
+    assert_eq!(granted[0], 0);
+    assert!(granted[2] & lease_flag::ATTRIBUTES != 0);
+    granted[1] & lease_flag::WRITING != 0
+}
+
+#[test]
+fn a_directory_made_at_another_server_is_granted_unless_that_has_died() {
+    use ProtocolPoint::{TxnDecided, TxnDone, TxnForgotten, TxnPrepared};
+    assert!(made_while_one_dies(None));
+    for point in [TxnDecided, TxnForgotten] {
+        assert!(made_while_one_dies(Some((0, point))), "{point:?}");
+    }
+    // Before the decision all is done again.
+    assert!(made_while_one_dies(Some((1, TxnPrepared))));
+    assert!(!made_while_one_dies(Some((1, TxnDone))));
 }
