@@ -533,6 +533,7 @@ impl Client {
             | Plan::Entry
             | Plan::Sized(_)
             | Plan::Create(_)
+            | Plan::Made(_)
             | Plan::RemoteInode(_)
             | Plan::Open(_)
             | Plan::Close(_)

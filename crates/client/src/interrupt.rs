@@ -6,12 +6,12 @@
 //! if the write was executed; otherwise the empty write changes nothing. A copy of the bytes is
 //! retained meanwhile, because an executed write may have to be replayed.
 
-use crate::CallId;
 use crate::client::Client;
 use crate::link::Link;
 use crate::plan::{Next, Plan, PlanReply};
 use crate::requests::{Place, Requests};
 use crate::servers::Servers;
+use crate::{Answer, CallId};
 use alloc::vec::Vec;
 use interface::Turn;
 use wire::{InodeNo, Op, Status, Wire, Writer};
@@ -70,7 +70,8 @@ impl Client {
     fn abandon(&mut self, turn: &mut Turn<'_>, job_id: usize) {
         let Some(job) = self.jobs.get_mut(job_id) else { return };
         if let Some(call) = job.call.take() {
-            self.jobs.answer(call, Err(Status::Interrupted));
+            let made = if let Plan::Made(attr) = job.plan { Some(attr) } else { None };
+            self.jobs.answer(call, made.map(Answer::Entry).ok_or(Status::Interrupted));
         }
         if self.end_ahead(job_id).is_some()
             && self.jobs.get(job_id).is_some_and(|job| job.pending_count == 0)

@@ -9,12 +9,16 @@
 //! way, none is taken of a further range: the server remembers a few ranges.
 
 use crate::client::Client;
-use crate::plan::{FollowUp, Plan};
+use crate::link::Link;
+use crate::plan::{FollowUp, NewRequest, Plan};
 use crate::session::slots_behind;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use interface::Mono;
-use wire::{Claim, Handle, HandleId, InodeNo, NewFiles, Op, OpenFor, Reply, ShardId, Timestamp};
+use wire::{
+    Attr, Claim, Getattr, Handle, HandleId, InodeNo, NewFiles, Op, OpenFor, Reply, ShardId,
+    Timestamp, Writer, request_flag,
+};
 
 /// So many ranges of a shard are known at a time.
 const RANGE_COUNT_MAX: usize = 4;
@@ -124,6 +128,27 @@ impl Client {
         let known = link.clock.map(|(at_ns, seen_at)| at_ns.saturating_add(now.since_ns(seen_at)));
         link.clock =
             Some((known.map_or(reply.op_time_ns, |known| known.max(reply.op_time_ns)), now));
+    }
+
+    /// Whether a directory that was just made is asked for: it is at another shard than its parent, so
+    /// the reply has granted nothing. It is not worth a connection, or a wait for one.
+    pub(crate) fn asks_for_made(&self, job_id: usize, (parent, made): (ShardId, &Attr)) -> bool {
+        let link_of = || self.servers.link(self.servers.link_of_inode(made.inode)?);
+        made.inode.shard() != parent
+            && self.leases.asks
+            && self.leases.writes_behind
+            && self.was_granted_any()
+            && link_of().is_some_and(Link::is_up)
+            && self.jobs.get(job_id).is_some_and(|job| job.call.is_some())
+    }
+
+    /// Asks for the attributes of a directory that was just made, and for its names.
+    pub(crate) fn ask_for_made(&mut self, job_id: usize, made: Attr) {
+        let getattr = FollowUp::Getattr(Getattr { inode: made.inode });
+        let mut body = self.requests.take_body();
+        getattr.encode(&[], &mut Writer::new(&mut body));
+        let request = NewRequest::new(Plan::Made(made), getattr.op(), getattr.target());
+        self.submit(job_id, NewRequest { flags: request_flag::BEHIND, ..request }, body);
     }
 
     /// A reply gives numbers. They are no lease.

@@ -371,8 +371,8 @@ impl Client {
         from_slot: bool,
     ) {
         let Some(exchange) = self.requests.remove(exchange_id) else { return };
-        let Exchange { job_id, op, target, mut body, part, retained, link_index, layout, .. } =
-            exchange;
+        let Exchange { job_id, op, target, shard, mut body, part, link_index, .. } = exchange;
+        let Exchange { retained, layout, .. } = exchange;
         if let Some(retained) = retained {
             self.replay_space.release(retained);
         }
@@ -432,6 +432,13 @@ impl Client {
             job.first = Some(First { op, target, body, retry_count });
             return self.follow_remote_inode(job_id, found);
         }
+        if let (Op::Mkdir, Ok(Body::Entry(made))) = (op, outcome)
+            && self.asks_for_made(job_id, (shard, &made))
+        {
+            self.ask_for_made(job_id, made);
+            return self.requests.spare(body);
+        }
+        let Some(job) = self.jobs.get_mut(job_id) else { return };
         if op == Op::Tmpfile && from_slot {
             let retry_count = job.first.take().map_or(0, |first| first.retry_count + 1);
             job.first = Some(First { op, target, body: body.clone(), retry_count });

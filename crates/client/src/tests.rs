@@ -14,6 +14,7 @@ mod layouts;
 mod leases;
 mod lists;
 mod locks;
+mod made;
 mod parallel;
 mod parallel_servers;
 mod replays;

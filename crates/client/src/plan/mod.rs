@@ -45,6 +45,8 @@ pub(crate) enum Plan {
     /// Waits for attributes and for the size that completes them.
     Sized(Sized),
     Create(Create),
+    /// A directory was made at another shard than its parent, and is asked for there.
+    Made(Attr),
     /// Waits for another shard's attributes.
     RemoteInode(RemoteInode),
     Open(Open),
@@ -173,6 +175,11 @@ impl Plan {
             Self::Sized(sized) => sized.next(reply),
             Self::Create(create) => create.next(reply, handles),
             Self::RemoteInode(remote_inode) => remote_inode.next(reply, handles),
+            Self::Made(attr) => {
+                let found = reply.outcome.and_then(Body::entry).ok();
+                let found = found.filter(|found| found.inode == attr.inode);
+                Next::Done(Ok(Answer::Entry(found.unwrap_or(attr))))
+            }
             Self::Open(open) => open.next(reply, handles),
             Self::Close(close) => close.next(reply, handles),
             Self::Resize(resize) => resize.next(reply, handles),
@@ -207,6 +214,7 @@ impl Plan {
             Self::Direct
             | Self::Read(_)
             | Self::Entry
+            | Self::Made(_)
             | Self::Statfs(_)
             | Self::Reopen { .. }
             | Self::Claim { .. }
