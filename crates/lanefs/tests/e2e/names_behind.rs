@@ -22,6 +22,17 @@ fn deep(dir: &Path) -> PathBuf {
     deep
 }
 
+/// A directory whose subdirectories are spread over the shards.
+fn near_the_root(dir: &Path) -> PathBuf {
+    deep(dir);
+    dir.to_path_buf()
+}
+
+/// The shard of a file or directory.
+fn shard_of(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().ino() >> 48
+}
+
 fn names(dir: &Path) -> BTreeSet<String> {
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
     names.map(|name| name.into_string().unwrap()).collect()
@@ -38,8 +49,17 @@ fn bytes_of(count: usize) -> Vec<u8> {
 
 #[test]
 fn each_change_is_seen_by_the_next_call_of_another_mount() {
-    pair("names_behind_seen", |_, pair| {
-        let tops = [0, 1].map(|index| deep(pair.dirs(index).0));
+    each_change_is_seen("names_behind_seen", deep);
+}
+
+#[test]
+fn each_change_is_seen_in_directories_near_the_root() {
+    each_change_is_seen("names_behind_seen_near", near_the_root);
+}
+
+fn each_change_is_seen(test: &str, top: fn(&Path) -> PathBuf) {
+    pair(test, |_, pair| {
+        let tops = [0, 1].map(|index| top(pair.dirs(index).0));
         for round in 0..60 {
             let (here, there) = (&tops[round % 2], &tops[1 - round % 2]);
             let [dir, seen] = [here, there].map(|top| top.join(format!("d{round}")));
@@ -204,11 +224,20 @@ fn threads_change_one_directory() {
 
 #[test]
 fn nothing_is_lost_when_the_server_is_killed_or_the_mount_ends() {
+    nothing_is_lost("names_behind_killed", deep);
+}
+
+#[test]
+fn nothing_is_lost_in_directories_near_the_root() {
+    nothing_is_lost("names_behind_killed_near", near_the_root);
+}
+
+fn nothing_is_lost(test: &str, top_of: fn(&Path) -> PathBuf) {
     const COUNT: usize = 400;
-    let Some(fixture) = Fixture::new("names_behind_killed") else { return };
+    let Some(fixture) = Fixture::new(test) else { return };
     let mut up = fixture.up(&[]);
     let mount = fixture.mount(&up.address, "second", &LEASES);
-    let top = deep(&mount.dir);
+    let top = top_of(&mount.dir);
     let made = AtomicUsize::new(0);
     let dir_of = |count: usize| format!("d{}", count / 25);
     std::thread::scope(|scope| {
@@ -232,8 +261,9 @@ fn nothing_is_lost_when_the_server_is_killed_or_the_mount_ends() {
         maker.join().unwrap();
     });
     mount.stop();
+    let top = top_of(&up.dir);
     for count in 0..COUNT {
-        let path = up.dir.join("1/2/3").join(dir_of(count)).join(format!("f{count}"));
+        let path = top.join(dir_of(count)).join(format!("f{count}"));
         if count % 5 == 2 {
             assert!(!path.try_exists().unwrap(), "{path:?}");
         } else {
@@ -313,5 +343,40 @@ fn names_are_changed_behind_and_without_leases_they_are_not() {
     change(&tops[1], 1_000);
     let of_off = total_of(&fixture, off);
     assert_eq!(of_off["behind_names"]["made"].as_u64().unwrap_or(0), 0);
+    mounts.into_iter().for_each(Mount::stop);
+}
+
+#[test]
+fn names_are_changed_behind_in_directories_of_another_shard_than_their_parents() {
+    let Some(fixture) = Fixture::new("names_behind_near") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "60s", "--lanes", "2"]);
+    let mounts = ["on", "second"].map(|id| {
+        let more = ["--export", "up", "--leases", "on", "--lanes", "1"];
+        fixture.mount(&server.address, id, &more)
+    });
+    let [on, second] = &mounts;
+    let tops = [near_the_root(&on.dir), near_the_root(&second.dir)];
+    let mut round = 0;
+    until("names are changed behind", || {
+        round += 1;
+        let [dir, seen] = tops.each_ref().map(|top| top.join(format!("d{round}")));
+        fs::create_dir(&dir).unwrap();
+        let is_there = shard_of(&dir) != shard_of(&tops[0]);
+        let before = ["made", "removed"].map(|change| changed(&fixture, on, change));
+        for file in 0..30 {
+            fs::write(dir.join(format!("f{file}")), bytes_of(file)).unwrap();
+        }
+        for file in 0..10 {
+            fs::remove_file(dir.join(format!("f{file}"))).unwrap();
+        }
+        let after = ["made", "removed"].map(|change| changed(&fixture, on, change));
+        let all: BTreeSet<String> = (10..30).map(|file| format!("f{file}")).collect();
+        assert_eq!(names(&seen), all);
+        assert_eq!(fs::read(seen.join("f29")).unwrap(), bytes_of(29));
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(fs::metadata(&seen).unwrap_err().kind(), ErrorKind::NotFound);
+        is_there && after[0] > before[0] && after[1] > before[1]
+    });
+    assert_eq!(changed(&fixture, on, "lost"), 0);
     mounts.into_iter().for_each(Mount::stop);
 }
