@@ -39,6 +39,8 @@ pub(crate) struct EarlyWrites {
     files: BTreeMap<InodeNo, (usize, u64)>,
     /// The directories whose names may be changed so.
     pub(crate) directories: BTreeMap<InodeNo, EarlyDirectory>,
+    /// Changes of names in directories that are at another shard than their parents.
+    pub(crate) elsewhere_count: u64,
     /// The change under way, and the file or directory that it is about.
     pub(crate) under_way: Option<(Tag, InodeNo)>,
     /// The server has taken its lease.
@@ -69,6 +71,9 @@ impl EarlyWrites {
     ) -> Option<EarlyAnswer> {
         if let Some((inode, answer)) = self.begin_name(spec, others, lane) {
             (self.under_way, self.is_taken) = (Some((tag, inode)), false);
+            let directory = self.directories.get(&inode);
+            let is_elsewhere = directory.is_some_and(|it| it.parent().shard() != inode.shard());
+            self.elsewhere_count += u64::from(is_elsewhere);
             return Some(answer);
         }
         self.begin_file(tag, spec).map(EarlyAnswer::At)

@@ -32,6 +32,12 @@ pub(crate) struct EarlyDirectory {
     names: BTreeMap<NameNo, Known>,
 }
 
+impl EarlyDirectory {
+    pub(crate) const fn parent(&self) -> InodeNo {
+        self.place.0
+    }
+}
+
 /// What the caller of a change is told before it is executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EarlyAnswer {

@@ -18,6 +18,8 @@ pub struct Outcome {
     pub call_count: u64,
     /// Crashes of servers.
     pub crash_count: u64,
+    /// Names that were changed early in directories at another shard than their parents.
+    pub elsewhere_count: u64,
 }
 
 /// Simulated time within which the system must come to rest after the last fault.
@@ -46,6 +48,7 @@ fn outcome(mut simulation: Simulation) -> (Outcome, Vec<String>) {
         event_count: simulation.event_count,
         call_count: crate::number::wide(simulation.calls.len()),
         crash_count: simulation.crash_count,
+        elsewhere_count: simulation.mounts.iter().map(|mount| mount.early.elsewhere_count).sum(),
     };
     (outcome, simulation.log.unwrap_or_default())
 }

@@ -25,17 +25,18 @@ pub struct Counts {
     seed_count: u64,
     call_count: u64,
     crash_count: u64,
+    elsewhere_count: u64,
     elapsed: Duration,
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed_count, call_count, crash_count, elapsed } = self;
+        let Self { seed_count, call_count, crash_count, elsewhere_count, elapsed } = self;
         let seconds = elapsed.as_secs_f64();
         write!(
             f,
             "{seconds:.0} s: {seed_count} seeds, each run twice; {call_count} calls, {crash_count} \
-             server crashes"
+             server crashes, {elsewhere_count} early changes at another shard than the parent's"
         )
     }
 }
@@ -62,6 +63,7 @@ struct Tally {
     seed_count: AtomicU64,
     call_count: AtomicU64,
     crash_count: AtomicU64,
+    elsewhere_count: AtomicU64,
 }
 
 impl Tally {
@@ -70,6 +72,7 @@ impl Tally {
             seed_count: self.seed_count.load(Ordering::Relaxed),
             call_count: self.call_count.load(Ordering::Relaxed),
             crash_count: self.crash_count.load(Ordering::Relaxed),
+            elsewhere_count: self.elsewhere_count.load(Ordering::Relaxed),
             elapsed: begun.elapsed(),
         }
     }
@@ -87,6 +90,7 @@ fn try_counted(seed: u64, injection: Option<Injection>, tally: &Tally) -> Verdic
     tally.seed_count.fetch_add(1, Ordering::Relaxed);
     tally.call_count.fetch_add(first.call_count, Ordering::Relaxed);
     tally.crash_count.fetch_add(first.crash_count, Ordering::Relaxed);
+    tally.elsewhere_count.fetch_add(first.elsewhere_count, Ordering::Relaxed);
     let run_hash = first.run_hash;
     if first != second {
         let line = format!("two runs differ: {first:?} and {second:?}");
