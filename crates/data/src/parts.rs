@@ -6,9 +6,9 @@
 
 use crate::decode::{Decoded, decode};
 use crate::request::{Glimpsing, QueuedOp, Truncating};
-use crate::{Answer, DataRequest, Outcome, Shards, Token};
+use crate::{DataRequest, Outcome, Shards, Token};
 use interface::Turn;
-use wire::{ClientUuid, InodeNo, Layout, Op, Transno};
+use wire::{ClientUuid, Contents, InodeNo, Layout, Op};
 
 /// A request about all of a file over several data shards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,8 +79,9 @@ impl Shards {
         self.stripes.get(&inode).map(|stripes| stripes.layout).or_else(stated)
     }
 
-    /// Cuts this lane's part of a file that is truncated. Ends in [`Outcome::Changed`], or in
-    /// [`Outcome::Answered`] if there was nothing to do, or on failure.
+    /// Cuts this lane's part of a file that is truncated. Ends in [`Outcome::Changed`]; in
+    /// [`Outcome::Sized`] if there was nothing to do, for the part may be so by a change that is not
+    /// durable; or in [`Outcome::Answered`] on failure.
     pub fn cut_part(
         &mut self,
         turn: &mut Turn<'_>,
@@ -98,7 +99,8 @@ impl Shards {
     /// Decides what becomes of this part by a truncation that comes next, once everything before it
     /// has ended. Returns whether it must wait for that.
     pub(crate) fn awaits_cut(&mut self, inode: InodeNo) -> bool {
-        let part = self.part(inode);
+        let (part, shard) = (self.part(inode), self.shard(inode));
+        let durable_last = self.durable(shard);
         loop {
             let Some(object) = self.objects.get_mut(&inode) else { return false };
             let known_bytes = object.size_bytes();
@@ -119,9 +121,12 @@ impl Shards {
             let (last, _) = layout.last(end);
             let ends_there = object.stripe_bytes.keys().next_back().is_none_or(|at| *at <= last);
             if target == known_bytes && ends_there && is_of_other_shard {
-                let (result, shown) = (Ok(Answer::Empty), Transno(0));
                 object.queue.pop_front();
-                self.outcomes.push_back(Outcome::Answered { token, result, shown });
+                object.unstable.settle(durable_last);
+                let until = object.unstable.last();
+                let (allocated_bytes, write_time) = (0, None);
+                let contents = Contents { size_bytes: target, allocated_bytes, write_time };
+                self.outcomes.push_back(Outcome::Sized { token, shard, until, contents });
                 continue;
             }
             let (size_bytes, kept_bytes) = (target, end);

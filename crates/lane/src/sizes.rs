@@ -85,7 +85,7 @@ impl Lane {
         (shard, until, contents): (ShardId, Transno, Contents),
     ) {
         if self.on_part_done(turn, token, (shard, until, contents)) {
-            return;
+            return self.end_part(token);
         }
         if self.waiters.answers.request(token).is_some() {
             // Of a file that is to be appended to.

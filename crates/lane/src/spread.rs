@@ -564,6 +564,11 @@ impl Lane {
         true
     }
 
+    /// Nothing of a part is to be recorded.
+    pub(crate) fn end_part(&mut self, token: Token) {
+        self.spread.parts.remove(&token.0);
+    }
+
     /// Records the cut of a part: likewise.
     pub(crate) fn record_cut(
         &mut self,

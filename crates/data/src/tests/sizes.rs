@@ -117,6 +117,29 @@ fn a_durable_size_waits_for_the_last_write_in_it() {
     assert_eq!(harness.size_reply(token), (Transno(0), 150));
 }
 
+/// The part of a file has the size that it is cut to, by a write that may be lost.
+#[test]
+fn a_cut_that_changes_nothing_waits_for_what_made_the_part_so() {
+    let layout = Layout { stripe_unit_bytes: Layout::SPREAD_UNIT_BYTES_MIN, stripe_count: 2 };
+    let mut harness = Harness::with_file(100);
+    let cut = |harness: &mut Harness| {
+        harness.token_count += 1;
+        let token = Token(harness.token_count);
+        harness.with(|shards, turn| shards.cut_part(turn, token, FILE, (150, layout)));
+        token
+    };
+    let first = harness.write_early(100, 50);
+    let token = cut(&mut harness);
+    assert_eq!(harness.size_reply(token), (first, 150));
+    harness.settle();
+    let sync = harness.one();
+    harness.done(&sync);
+    harness.outcomes();
+    harness.shards.on_durable(SHARDS.data_shard(FILE, 0), first);
+    let token = cut(&mut harness);
+    assert_eq!(harness.size_reply(token), (Transno(0), 150));
+}
+
 /// A write acknowledged during the query is in the reply, a later one is not.
 #[test]
 fn later_writes_do_not_delay_a_size() {
