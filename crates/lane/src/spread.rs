@@ -411,11 +411,14 @@ impl Lane {
 
     /// An append that this lane was asked for has ended.
     pub(crate) fn on_end_append(&mut self, inode: InodeNo, session: SessionId) {
-        let is_it = |asked: &Asked| match asked {
-            Asked::Look { inode: of, appends, .. } => *of == inode && *appends == Some(session),
-            Asked::Cut { .. } => false,
-        };
-        self.spread.early.retain(|(_, asked)| !is_it(asked));
+        for (_, asked) in &mut self.spread.early {
+            // The home shard still waits for the answer.
+            if let Asked::Look { inode: of, appends, .. } = asked
+                && *of == inode
+            {
+                *appends = appends.filter(|known| *known != session);
+            }
+        }
         self.spread.appends.open(inode, session);
     }
 

@@ -75,6 +75,11 @@ impl FileClient {
         self.asked = Some((asked, self.xid, false));
     }
 
+    /// Waits for no answer to what is under way.
+    pub(super) fn give_up(&mut self) {
+        self.asked = None;
+    }
+
     /// Connects where it is not connected, replays, and sends what is under way.
     pub(super) fn advance(&mut self, cluster: &mut Cluster) {
         for index in 0..cluster.servers.len() {

@@ -285,3 +285,40 @@ fn the_home_server_that_starts_again_takes_no_appends_of_before() {
     run.reserve(1, &file, false);
     assert_eq!(run.reserve(0, &file, true), 100_009);
 }
+
+/// A part's server recovers when it is asked for an append that ends meanwhile.
+#[test]
+fn an_append_that_ends_while_a_part_recovers_leaves_no_look_without_an_answer() {
+    let mut run = quiet();
+    let mut file = run.files[0].clone();
+    run.open(1, &file);
+    run.write(1, &mut file, 70_000, 10);
+    run.sync(1, &file);
+    let map = run.cluster.newest_map();
+    let home = map.data_shard(file.inode, 0);
+    let part = map.stripe_shard(file.inode, file.layout, 1);
+    let index = usize::from(map.place(part).server.0) - 1;
+    assert_ne!(map.place(part).server, map.place(home).server);
+    run.cluster.crash(index);
+    run.cluster.start(index);
+    // The second client is not back: its server waits for it.
+    let asked = |op, body: Vec<u8>| {
+        let layout = Some(file.layout);
+        Asked { op, shard: home, body, bulk: None, layout }
+    };
+    let reserve = |begins| {
+        let reserve = Reserve { inode: file.inode, begins, again: true };
+        asked(Op::Reserve, reserve.to_bytes())
+    };
+    run.clients[0].begin(reserve(true));
+    run.clients[0].send_new(&mut run.cluster);
+    for _ in 0..1000 {
+        run.cluster.step();
+        run.clients[0].advance(&mut run.cluster);
+        assert!(run.clients[0].receive_any(&mut run.cluster).is_none(), "a part recovers");
+    }
+    run.clients[0].give_up();
+    assert_eq!(ask_once(&mut run, 0, reserve(false)), Status::Ok);
+    let truncate = Truncate { inode: file.inode, size_bytes: 5 }.to_bytes();
+    assert_eq!(ask_once(&mut run, 1, asked(Op::Truncate, truncate)), Status::Ok);
+}
