@@ -43,7 +43,12 @@ pub(crate) struct TimedChange {
     pub(crate) change: FileChange,
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: Option<u64>,
+    /// It must have happened before what it explains began.
     pub(crate) certain: bool,
+    /// It has ended, and is not lost.
+    pub(crate) kept: bool,
+    /// It was to be written behind the end of the file.
+    pub(crate) appends: bool,
 }
 
 impl TimedChange {
@@ -129,7 +134,7 @@ pub(crate) fn explain_all(changes: &[TimedChange], found: &[Found<'_>]) -> Resul
 
 /// The same changes, none of which must have happened.
 pub(crate) fn uncertain(changes: &[TimedChange]) -> Vec<TimedChange> {
-    changes.iter().map(|change| TimedChange { certain: false, ..*change }).collect()
+    changes.iter().map(|change| TimedChange { certain: false, kept: false, ..*change }).collect()
 }
 
 /// Explains the bytes that a read returned by the changes, or describes what cannot be explained.
@@ -142,6 +147,9 @@ pub(crate) fn explain(changes: &[TimedChange], found: &Found<'_>) -> Result<(), 
         }
         last = Some(*byte);
         explain_byte(changes, at, *byte)?;
+        if let Some(missed) = missed_growth(changes, at).filter(|_| *byte == 0) {
+            return Err(format!("byte {at} is 0 in front of the end, but {missed:?}"));
+        }
     }
     let end = found.from + crate::number::wide(found.bytes.len());
     if found.at_end { explain_end(changes, end, !found.bytes.is_empty()) } else { Ok(()) }
@@ -166,6 +174,9 @@ fn explain_byte(changes: &[TimedChange], at: u64, byte: u8) -> Result<(), String
             None => Ok(()),
         };
     }
+    if let Some(below) = overwritten_end(changes, at, byte) {
+        return Err(format!("byte {at} is {byte}, which was appended on {below:?}"));
+    }
     let mut writers = changes.iter().filter(|change| change.may_have_put(at, byte)).peekable();
     if writers.peek().is_none() {
         return Err(format!("byte {at} is {byte}, which no write put there"));
@@ -186,6 +197,33 @@ fn explain_byte(changes: &[TimedChange], at: u64, byte: u8) -> Result<(), String
 /// Whether byte `at` may have been removed or cleared after (or while) `writer` wrote it.
 fn is_cleared(changes: &[TimedChange], writer: &TimedChange, at: u64) -> bool {
     changes.iter().any(|change| change.clears(at) && !change.is_before(writer))
+}
+
+/// A byte of an append lies where another write has put one: the append was not behind the end of the
+/// file, or was overwritten. Returns the other write, unless a truncation may have been between both.
+fn overwritten_end(changes: &[TimedChange], at: u64, byte: u8) -> Option<&TimedChange> {
+    let mut writers = changes.iter().filter(|change| change.may_have_put(at, byte));
+    let only = writers.next().filter(|writer| writer.appends && writer.kept)?;
+    if writers.next().is_some() {
+        return None;
+    }
+    let is_other = |change: &&TimedChange| !change.appends && change.certain && change.covers(at);
+    let other = changes.iter().find(|change| is_other(change) && change.change != only.change)?;
+    let is_between = |change: &TimedChange| change.clears(at) && !change.is_before(other);
+    (!changes.iter().any(is_between)).then_some(other)
+}
+
+/// A byte in front of the end that a read has found is 0, and nothing but a write that put another
+/// one there, and what followed it, has made the file so long. Returns the write.
+fn missed_growth(changes: &[TimedChange], at: u64) -> Option<&TimedChange> {
+    changes.iter().find(|change| {
+        let is_first =
+            |other: &TimedChange| other == *change || !other.reaches(at) || change.is_before(other);
+        change.kept
+            && change.covers(at)
+            && !is_cleared(changes, change, at)
+            && changes.iter().all(is_first)
+    })
 }
 
 /// Explains that a seek from an offset on has found data or a hole, or neither. Data and holes are
@@ -250,6 +288,30 @@ fn explain_end(changes: &[TimedChange], end: u64, has_last: bool) -> Result<(), 
     if reached { Ok(()) } else { Err(format!("the file ends at {end}, which no call caused")) }
 }
 
+/// Explains that a file had this size at one moment.
+pub(crate) fn explain_size(changes: &[TimedChange], size_bytes: u64) -> Result<(), String> {
+    explain_end(changes, size_bytes, true)?;
+    let is_longer = |change: &&TimedChange| {
+        let is_placed = !matches!(change.change, FileChange::Append { .. });
+        change.certain && is_placed && change.reaches(size_bytes)
+    };
+    let Some(longer) = changes.iter().find(is_longer).filter(|_| size_bytes > 0) else {
+        return Ok(());
+    };
+    // A truncation came behind it, and what has made the file so long did not come before that.
+    let explains = |truncation: &TimedChange| {
+        let follows =
+            |change: &TimedChange| change.reaches(size_bytes - 1) && !change.is_before(truncation);
+        truncation.truncates(size_bytes)
+            && !truncation.is_before(longer)
+            && changes.iter().any(follows)
+    };
+    if changes.iter().any(explains) {
+        return Ok(());
+    }
+    Err(format!("the file never had {size_bytes} bytes behind {longer:?}"))
+}
+
 /// Whether a truncation may have shortened the file to at most `end` after `writer` extended it.
 fn shortened(changes: &[TimedChange], writer: &TimedChange, end: u64) -> bool {
     changes.iter().any(|change| change.truncates(end) && !change.is_before(writer))
@@ -262,7 +324,12 @@ mod tests {
 
     fn write(from: u64, value: u8, began_ns: u64, certain: bool) -> TimedChange {
         let change = FileChange::Write { from, write_bytes: 4, value };
-        TimedChange { change, began_ns, ended_ns: Some(began_ns + 5), certain }
+        timed(change, began_ns, certain)
+    }
+
+    fn timed(change: FileChange, began_ns: u64, certain: bool) -> TimedChange {
+        let (ended_ns, kept, appends) = (Some(began_ns + 5), certain, false);
+        TimedChange { change, began_ns, ended_ns, certain, kept, appends }
     }
 
     fn whole(bytes: &[u8]) -> Found<'_> {
@@ -294,12 +361,7 @@ mod tests {
 
     #[test]
     fn a_truncation_removes_bytes() {
-        let truncate = TimedChange {
-            change: FileChange::Truncate { size_bytes: 2 },
-            began_ns: 10,
-            ended_ns: Some(12),
-            certain: true,
-        };
+        let truncate = timed(FileChange::Truncate { size_bytes: 2 }, 10, true);
         let changes = [write(0, 1, 0, true), truncate];
         explain(&changes, &whole(&[1, 1])).unwrap();
         explain(&changes, &whole(&[1, 1, 1])).unwrap_err();
@@ -307,13 +369,35 @@ mod tests {
     }
 
     #[test]
+    fn a_file_never_has_the_size_that_it_had_before_it_was_longer() {
+        let truncate = timed(FileChange::Truncate { size_bytes: 1 }, 20, true);
+        let changes = [write(0, 1, 0, true), write(6, 2, 10, true), truncate];
+        explain_size(&changes, 1).unwrap();
+        explain_size(&changes, 4).unwrap_err();
+        let changes = [&changes[..], &[write(0, 3, 18, true)]].concat();
+        explain_size(&changes, 4).unwrap();
+    }
+
+    #[test]
+    fn growth_is_shown_with_the_write_that_made_it() {
+        let missed = TimedChange { certain: false, ..write(0, 1, 0, true) };
+        let changes = [missed, write(6, 2, 10, false)];
+        explain(&changes, &whole(&[1, 1, 1, 1, 0, 0, 2, 2, 2, 2])).unwrap();
+        explain(&changes, &whole(&[0, 0, 0, 0, 0, 0, 2, 2, 2, 2])).unwrap_err();
+    }
+
+    #[test]
+    fn an_append_is_on_no_byte_of_another_write() {
+        let appended = TimedChange { appends: true, ..write(2, 2, 3, true) };
+        let changes = [write(0, 1, 0, true), appended];
+        explain(&changes, &whole(&[1, 1, 1, 1, 2, 2])).unwrap();
+        explain(&changes, &whole(&[1, 1, 2, 2, 2, 2])).unwrap_err();
+    }
+
+    #[test]
     fn a_cleared_range_is_zeros_and_ends_no_file() {
-        let timed = |change| {
-            let (began_ns, ended_ns, certain) = (10, Some(12), true);
-            TimedChange { change, began_ns, ended_ns, certain }
-        };
-        let clear = timed(FileChange::Clear { from: 2, until: 4 });
-        let extend = timed(FileChange::Extend { size_bytes: 6 });
+        let clear = timed(FileChange::Clear { from: 2, until: 4 }, 10, true);
+        let extend = timed(FileChange::Extend { size_bytes: 6 }, 10, true);
         let changes = [write(0, 1, 0, true), clear];
         explain(&changes, &whole(&[1, 1, 0, 0])).unwrap();
         explain(&changes, &whole(&[1, 1, 1, 0])).unwrap_err();
@@ -328,7 +412,7 @@ mod tests {
         let page = |no: u64, value, began_ns| {
             let (from, write_bytes) = (no * PAGE_BYTES, PAGE_BYTES);
             let change = FileChange::Write { from, write_bytes, value };
-            TimedChange { change, began_ns, ended_ns: Some(began_ns + 5), certain: true }
+            timed(change, began_ns, true)
         };
         let changes = [page(1, 1, 0), page(2, 2, 10)];
         let seek = |from, hole, found: Option<u64>| {

@@ -404,6 +404,7 @@ impl Simulation {
         self.record_sync(&call);
         self.check_read(&call, &reply_bytes);
         self.check_seek(&call);
+        self.check_size(&call);
         self.check_caches(&call);
         if self.mounts[client].audits {
             self.on_audit_reply(tag, &call, &reply_bytes);
@@ -481,11 +482,11 @@ impl Simulation {
         let certain = call.result().is_some_and(is_whole);
         let ended_ns = call.ended_ns.filter(|_| certain);
         let began_ns = call.began_ns;
-        recorded.extend(
-            changes.into_iter().map(|change: FileChange| {
-                (tag, TimedChange { change, began_ns, ended_ns, certain })
-            }),
-        );
+        let appends = matches!(call.spec, CallSpec::Write { append: true, .. });
+        recorded.extend(changes.into_iter().map(|change: FileChange| {
+            let kept = certain;
+            (tag, TimedChange { change, began_ns, ended_ns, certain, kept, appends })
+        }));
     }
 
     /// Checks that writes explain the bytes of a read.

@@ -53,9 +53,8 @@ impl Simulation {
     /// The changes of a file, as far as a read that begins at `read_began_ns` can rely on them.
     pub(crate) fn changes_of(&self, inode: InodeNo, read_began_ns: u64) -> Vec<TimedChange> {
         let changes = self.file_changes.get(&inode).map_or(&[][..], Vec::as_slice);
-        let certain = |tag: Tag, change: &TimedChange| {
-            let ended_ns =
-                change.ended_ns.filter(|ended_ns| change.certain && *ended_ns < read_began_ns);
+        let is_kept = |tag: Tag, change: &TimedChange| {
+            let ended_ns = change.ended_ns.filter(|_| change.certain);
             let (Some(ended_ns), Some(call)) = (ended_ns, self.call_of(tag)) else { return false };
             if self.may_lack_early(tag) {
                 return false;
@@ -65,7 +64,11 @@ impl Simulation {
         };
         changes
             .iter()
-            .map(|(tag, change)| TimedChange { certain: certain(*tag, change), ..*change })
+            .map(|(tag, change)| {
+                let kept = is_kept(*tag, change);
+                let certain = kept && change.ended_ns.is_some_and(|ns| ns < read_began_ns);
+                TimedChange { certain, kept, ..*change }
+            })
             .collect()
     }
 

@@ -1,10 +1,10 @@
-//! Seeks and allocations: what they may find, and what they change.
+//! Seeks, sizes and allocations: what they may find, and what they change.
 
 use crate::audit::LossyRead;
-use crate::bytes::{FileChange, TimedChange, explain_seek, uncertain};
+use crate::bytes::{FileChange, TimedChange, explain_seek, explain_size, uncertain};
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, CallState};
-use wire::{Allocation, InodeNo, Status};
+use wire::{Allocation, FileKind, InodeNo, Status};
 
 /// The changes of an allocation.
 pub(crate) fn allocated(spec: &CallSpec) -> Vec<FileChange> {
@@ -29,6 +29,17 @@ impl Simulation {
         };
         let changes = self.changes_of(inode, call.began_ns);
         let explains = |changes: &[TimedChange]| explain_seek(changes, (file_offset, hole), found);
+        self.judge_read((call.client, inode), &changes, explains);
+    }
+
+    /// Checks that the changes of a file over several data shards explain the size that was found.
+    pub(crate) fn check_size(&mut self, call: &CallRecord) {
+        let CallSpec::Getattr { inode } = call.spec else { return };
+        let attr = call.result().and_then(|result| result.attr);
+        let attr = attr.filter(|attr| attr.kind == FileKind::File);
+        let Some(attr) = attr.filter(|_| self.plan.spreads && !self.plan.leases) else { return };
+        let changes = self.changes_of(inode, call.began_ns);
+        let explains = |changes: &[TimedChange]| explain_size(changes, attr.size_bytes);
         self.judge_read((call.client, inode), &changes, explains);
     }
 
