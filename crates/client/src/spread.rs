@@ -20,7 +20,8 @@ use alloc::vec::Vec;
 use interface::{Action, BufId, Bulk, NO_MAC, Turn};
 use wire::{
     ClearPrivileges, Getattr, Glimpse, InodeNo, Layout, ListRead, Op, PIECE_COUNT_MAX, Piece,
-    Pieces, Read, ReadList, ShardId, Status, Wire, Write, WriteList, Writer, Written, request_flag,
+    Pieces, Read, ReadList, Rule, ShardId, Status, Wire, Write, WriteList, Writer, Written,
+    request_flag,
 };
 
 /// The numbers of buffers that answers are put together in; the client's copies have those below.
@@ -99,7 +100,10 @@ impl Client {
         let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
         exchange.is_split = true;
         if exchange.op == Op::Sync {
-            return self.split_sync(exchange_id, inode, layout);
+            if self.config.rules.hold(Rule::SyncParts) {
+                self.split_sync(exchange_id, inode, layout);
+            }
+            return;
         }
         if self.begin_append(exchange_id, inode, layout)
             || self.split_by_part(exchange_id, inode, layout)
@@ -196,10 +200,11 @@ impl Client {
                 self.submit_all(job_id, plan, all);
                 return None;
             }
-            Step::ReadAgain(cuts) => {
+            Step::ReadAgain(cuts) if self.config.rules.hold(Rule::ReadAgain) => {
                 self.read_again(job_id, cuts);
                 return None;
             }
+            Step::ReadAgain(_) => Ok(()),
             Step::Done(outcome) => outcome,
         };
         let spread = job.spread.take()?;

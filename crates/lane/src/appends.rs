@@ -197,7 +197,9 @@ impl Lane {
             }
             _ => return None,
         };
-        if end == 0 || !self.spread.appends.closed.contains_key(&inode) {
+        let is_closed = self.spread.appends.closed.contains_key(&inode)
+            && self.config.rules.hold(Rule::AppendCloses);
+        if end == 0 || !is_closed {
             return None;
         }
         let size_bytes = self.data.known(inode, false).map(|contents| contents.size_bytes);

@@ -22,7 +22,7 @@ use data::{Answer, DataRequest, Token, WholeFile};
 use disk::Change;
 use interface::Turn;
 use wire::{
-    ClientUuid, Contents, InodeNo, Layout, Op, PeerLane, SessionId, ShardId, Status, Transno,
+    ClientUuid, Contents, InodeNo, Layout, Op, PeerLane, Rule, SessionId, ShardId, Status, Transno,
     Wire as _, Writer,
 };
 
@@ -229,7 +229,9 @@ impl Lane {
             let all = self.config.map.data_shards(inode, layout);
             let mut then: BTreeSet<ShardId> = all.filter(|shard| *shard != home).collect();
             let mut left = BTreeSet::new();
-            if let Some(size_bytes) = whole.cut().filter(|size_bytes| *size_bytes > 0) {
+            let is_ordered = self.config.rules.hold(Rule::CutEndFirst);
+            let end = whole.cut().filter(|size_bytes| *size_bytes > 0 && is_ordered);
+            if let Some(size_bytes) = end {
                 // From here on the file is not shorter than that, whatever is cut before a crash.
                 let (last, _) = layout.last(size_bytes);
                 let first = self.config.map.stripe_shard(inode, layout, last);
@@ -406,7 +408,9 @@ impl Lane {
     pub(crate) fn forget_appends_of(&mut self, lane: PeerLane) {
         let appends = |asked: &Asked| matches!(asked, Asked::Look { appends: Some(_), .. });
         self.spread.early.retain(|(from, asked)| *from != lane || !appends(asked));
-        self.spread.appends.forget_lane(lane);
+        if self.config.rules.hold(Rule::AppendReopened) {
+            self.spread.appends.forget_lane(lane);
+        }
     }
 
     /// An append that this lane was asked for has ended.
@@ -555,9 +559,10 @@ impl Lane {
         if work.cut_by.is_none() {
             self.spread.parts.remove(&token.0);
         }
+        let is_early = work.cut_by.is_some() && !self.config.rules.hold(Rule::CutsDurable);
         if self.commit.has_failed() && work.durable {
             self.tell_part(turn, work, None);
-        } else if !work.durable || until <= self.commit.shard(shard).durable {
+        } else if !work.durable || until <= self.commit.shard(shard).durable || is_early {
             self.tell_part(turn, work, Some(contents));
         } else {
             let waiter = Waiter::Part(work, contents);

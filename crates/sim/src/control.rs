@@ -154,15 +154,13 @@ impl Plan {
                 self.client_dies_too = false;
             }
             Rule::SizeFlag | Rule::SettleDurable => self.contend(&WRITES),
-            Rule::AppendFenced => {
-                const MIX: [(Kind, u64); 3] =
-                    [(Kind::Create, 1), (Kind::Open, 4), (Kind::Write, 12)];
-                self.contend(&MIX);
-                (self.choice_count, self.name_count, self.client_dies_too) = (1, 1, false);
-                (self.call_count, self.faults_ns) = (60, 100 * MS);
-                self.faults =
-                    Faults { server_crash_count: 4, cut_count: 6, pause_count: 4, ..Faults::NONE };
-            }
+            Rule::AppendFenced
+            | Rule::AppendCloses
+            | Rule::AppendReopened
+            | Rule::CutEndFirst
+            | Rule::CutsDurable
+            | Rule::SyncParts
+            | Rule::ReadAgain => self.spread(rule),
             Rule::VerifyContents | Rule::OverwriteIntent => {
                 self.contend(&REWRITES);
                 (self.block_bytes, self.quiet_ms) = (16, 1);
@@ -270,6 +268,49 @@ impl Plan {
             }
             _ => Faults { server_crash_count: 1, point_per_mille: 60, ..Faults::NONE },
         };
+    }
+
+    /// A few clients change one file that is spread over all servers.
+    fn spread(&mut self, rule: Rule) {
+        const APPENDS: [(Kind, u64); 3] = [(Kind::Create, 1), (Kind::Open, 4), (Kind::Write, 12)];
+        const READS: [(Kind, u64); 4] =
+            [(Kind::Create, 1), (Kind::Open, 4), (Kind::Write, 8), (Kind::Read, 8)];
+        const CUTS: [(Kind, u64); 6] = [
+            (Kind::Create, 1),
+            (Kind::Open, 4),
+            (Kind::Write, 6),
+            (Kind::Resize, 6),
+            (Kind::Read, 3),
+            (Kind::Getattr, 9),
+        ];
+        const SYNCS: [(Kind, u64); 4] =
+            [(Kind::Create, 1), (Kind::Open, 4), (Kind::Write, 6), (Kind::Sync, 6)];
+        let mix: &[(Kind, u64)] = match rule {
+            Rule::AppendFenced | Rule::AppendReopened => &APPENDS,
+            Rule::AppendCloses | Rule::ReadAgain => &READS,
+            Rule::SyncParts => &SYNCS,
+            _ => &CUTS,
+        };
+        self.contend(mix);
+        (self.choice_count, self.name_count) = (1, 1);
+        (self.call_count, self.faults_ns) = (60, 100 * MS);
+        self.client_dies_too =
+            matches!(rule, Rule::CutEndFirst | Rule::SyncParts | Rule::AppendReopened);
+        let (server_crash_count, cut_count, pause_count) = match rule {
+            Rule::AppendFenced => (4, 6, 4),
+            Rule::AppendReopened => (3, 3, 0),
+            Rule::CutEndFirst | Rule::SyncParts => (1, 0, 0),
+            Rule::CutsDurable => (6, 0, 0),
+            _ => (0, 0, 0),
+        };
+        if rule != Rule::AppendFenced {
+            self.client_lanes.fill(1);
+            self.call_count = 40;
+        }
+        if matches!(rule, Rule::AppendCloses | Rule::ReadAgain) {
+            self.last_crash = false;
+        }
+        self.faults = Faults { server_crash_count, cut_count, pause_count, ..Faults::NONE };
     }
 
     /// Clients cache what few others change, and are stopped or cut off while they do.

@@ -28,6 +28,20 @@ pub(crate) struct Servers {
     pub(crate) spreads: bool,
 }
 
+/// Whether a rule is about files that are spread over servers.
+pub(crate) const fn is_spread(rule: Rule) -> bool {
+    matches!(
+        rule,
+        Rule::AppendFenced
+            | Rule::AppendReopened
+            | Rule::AppendCloses
+            | Rule::CutEndFirst
+            | Rule::CutsDurable
+            | Rule::SyncParts
+            | Rule::ReadAgain
+    )
+}
+
 impl Servers {
     /// One of so many runs has several servers.
     const ONE_IN: u64 = 3;
@@ -52,10 +66,26 @@ impl Servers {
             | Rule::OutcomeAsked
             | Rule::PresumedAbort
             | Rule::NewInodeLocked => 0,
-            Rule::AppendFenced => 3,
+            Rule::AppendFenced | Rule::AppendReopened => 3,
+            Rule::AppendCloses
+            | Rule::CutEndFirst
+            | Rule::CutsDurable
+            | Rule::SyncParts
+            | Rule::ReadAgain => 0,
             _ => return None,
         };
-        Some(Self { partition_count, spreads: rule == Rule::AppendFenced, ..servers })
+        if !is_spread(rule) {
+            return Some(Self { partition_count, ..servers });
+        }
+        let crash_count = match rule {
+            Rule::AppendCloses | Rule::ReadAgain => 0,
+            _ => servers.crash_count,
+        };
+        // A part beside the home part and the one with the new last byte.
+        let third = rule == Rule::CutEndFirst;
+        let server_count = servers.server_count.max(if third { 3 } else { 2 });
+        let (joins, spreads) = (servers.joins && rule == Rule::AppendFenced, true);
+        Some(Self { server_count, partition_count, crash_count, joins, spreads, ..servers })
     }
 
     fn roll(prng: &mut Prng) -> Self {

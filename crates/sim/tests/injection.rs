@@ -180,5 +180,11 @@ mod rules {
         connection_anew ConnectionAnew,
         new_inode_locked NewInodeLocked,
         append_fenced AppendFenced,
+        append_closes AppendCloses,
+        append_reopened AppendReopened,
+        cut_end_first CutEndFirst,
+        cuts_durable CutsDurable,
+        sync_parts SyncParts,
+        read_again ReadAgain,
     }
 }

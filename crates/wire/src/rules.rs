@@ -115,6 +115,19 @@ rules! {
     /// A part of a file over several data shards is appended to only by the session that has the
     /// file's end.
     AppendFenced "append-fenced",
+    /// While a session has the end of a file, only its appends move the ends of the file's parts.
+    AppendCloses "append-closes",
+    /// A part is open again for all when the connection to the lane ends that looked at it for an
+    /// append.
+    AppendReopened "append-reopened",
+    /// A truncation is executed first by the part that has the new last byte.
+    CutEndFirst "cut-end-first",
+    /// A part is cut durably before the home shard is told.
+    CutsDurable "cuts-durable",
+    /// A sync of a file's contents goes to all shards that may have some.
+    SyncParts "sync-parts",
+    /// What was short is read again once the size of a file over several data shards is known.
+    ReadAgain "read-again",
 }
 
 impl Rule {
