@@ -142,12 +142,8 @@ impl MountLane {
         let directory = header.inode;
         #[expect(clippy::wildcard_enum_match_arm, reason = "all others read and change no names")]
         match opcode {
-            Opcode::Create => {
-                self.create_early(turn, pending_id, table)
-                    || self.changes_names(table, pending_id, directory)
-            }
-            Opcode::Unlink => {
-                self.unlink_early(turn, pending_id, table)
+            Opcode::Create | Opcode::Unlink => {
+                self.change_name_early(turn, pending_id, (table, opcode))
                     || self.changes_names(table, pending_id, directory)
             }
             Opcode::Mkdir | Opcode::Mknod | Opcode::Symlink | Opcode::Setattr => {

@@ -18,6 +18,15 @@ use client::{Answer, Asked, Cache, Call, Client, Granted, RecalledKey, TakenAnsw
 use interface::{Mono, Turn};
 use wire::{Attr, ClearPrivileges, Groups, InodeNo, Status};
 
+/// The call of a request that needs no groups of its caller, and no bytes.
+pub(crate) fn call_of(request: &[u8]) -> Result<Call<'_>, Status> {
+    let (header, args) = split(request)?;
+    let opcode = Opcode::from_number(header.opcode).ok_or(Status::NotImplemented)?;
+    let decoder = RequestDecoder { header, args, groups: Groups::Unknown, bulk: None };
+    let Decoded::Call(call, _) = decoder.decode(opcode)? else { return Err(Status::Invalid) };
+    Ok(call)
+}
+
 impl PendingRequest {
     /// The next call of the request.
     pub(crate) fn decoded(&self) -> Result<Decoded<'_>, Status> {

@@ -15,9 +15,8 @@
 
 use crate::abi::{Opcode, open_flag};
 use crate::args::split;
-use crate::begin::{Decoded, RequestDecoder};
 use crate::behind::{Begun, Behind, NewFile};
-use crate::cache::begin_call;
+use crate::cache::{begin_call, call_of};
 use crate::early::{Created, Early, EarlyCreate, EarlyUnlink, Waiting};
 use crate::lane::MountLane;
 use crate::leases::Validity;
@@ -29,9 +28,7 @@ use alloc::sync::Arc;
 use client::{Answer, Call, Create, Granted, MakeBehind};
 use core::sync::atomic::Ordering;
 use interface::{Mono, Span, Turn};
-use wire::{
-    Attr, CreateBehind, FileKind, Groups, Handle, HandleId, InodeNo, Status, Timestamp, Transno,
-};
+use wire::{Attr, CreateBehind, FileKind, Handle, HandleId, InodeNo, Status, Timestamp, Transno};
 
 /// The most creates of a lane under way: a further one waits for the first that is answered.
 const CREATE_COUNT_MAX: usize = 32;
@@ -97,19 +94,24 @@ impl MountLane {
         (is_permitted && may_have_new_names(&attr) && attr.mtime <= at).then_some(at)
     }
 
-    /// A CREATE: answered at once, if it may be.
-    pub(crate) fn create_early(
+    /// A CREATE or UNLINK: answered at once, if it may be.
+    pub(crate) fn change_name_early(
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,
-        table: &Arc<Behind>,
+        (table, opcode): (&Arc<Behind>, Opcode),
     ) -> bool {
         let Some(pending) = self.pendings.get(pending_id) else { return false };
         if !split(&pending.request).is_ok_and(|(it, _)| table.directories.is_held(it.inode)) {
             return false;
         }
         let request = pending.request.clone();
-        self.begin_create(turn, pending_id, (table, &request)).is_some()
+        let begun = if opcode == Opcode::Create {
+            self.begin_create(turn, pending_id, (table, &request))
+        } else {
+            self.begin_unlink(turn, pending_id, (table, &request))
+        };
+        begun.is_some()
     }
 
     fn begin_create(
@@ -228,21 +230,6 @@ impl MountLane {
         if let Some(pending_id) = self.behind.further.pop_front() {
             self.begin(turn, pending_id);
         }
-    }
-
-    /// An UNLINK: answered at once, if it may be.
-    pub(crate) fn unlink_early(
-        &mut self,
-        turn: &mut Turn<'_>,
-        pending_id: usize,
-        table: &Arc<Behind>,
-    ) -> bool {
-        let Some(pending) = self.pendings.get(pending_id) else { return false };
-        if !split(&pending.request).is_ok_and(|(it, _)| table.directories.is_held(it.inode)) {
-            return false;
-        }
-        let request = pending.request.clone();
-        self.begin_unlink(turn, pending_id, (table, &request)).is_some()
     }
 
     fn begin_unlink(
@@ -399,23 +386,12 @@ const fn make_behind<'a>(create: &Create<'a>, handle: Handle, behind: CreateBehi
     Call::CreateBehind(MakeBehind { caller, parent, name, mode, umask, handle, behind })
 }
 
-fn decoded(request: &[u8], opcode: Opcode) -> Option<Call<'_>> {
-    let (header, args) = split(request).ok()?;
-    let decoder = RequestDecoder { header, args, groups: Groups::Unknown, bulk: None };
-    match decoder.decode(opcode) {
-        Ok(Decoded::Call(call, _)) => Some(call),
-        Ok(_) | Err(_) => None,
-    }
-}
-
 /// The arguments of a CREATE.
 fn create_of(request: &[u8]) -> Option<Create<'_>> {
-    let call = decoded(request, Opcode::Create)?;
-    if let Call::Create(create) = call { Some(create) } else { None }
+    if let Ok(Call::Create(create)) = call_of(request) { Some(create) } else { None }
 }
 
 /// The arguments of an UNLINK.
 fn unlink_of(request: &[u8]) -> Option<wire::Unlink<'_>> {
-    let call = decoded(request, Opcode::Unlink)?;
-    if let Call::Unlink(unlink) = call { Some(unlink) } else { None }
+    if let Ok(Call::Unlink(unlink)) = call_of(request) { Some(unlink) } else { None }
 }

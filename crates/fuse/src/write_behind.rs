@@ -12,11 +12,11 @@
 //! Invariant: a recall of a write lease is acknowledged when nothing of the file is under way, and
 //! no write of it is answered early after that.
 
-use crate::abi::{Opcode, WRITE_CACHE, open_flag, setattr_flag};
+use crate::abi::{WRITE_CACHE, open_flag, setattr_flag};
 use crate::args::split;
 use crate::begin::Decoded;
 use crate::behind::{Begun, Behind, Extent, How, NewFile, Setting};
-use crate::cache::begin_call;
+use crate::cache::{begin_call, call_of};
 use crate::early::{Early, QueuedWrite, Waiting};
 use crate::handle::FileHandle;
 use crate::lane::MountLane;
@@ -26,9 +26,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use client::{Answer, Asked, Call, CallId, Granted, TakenAnswer, Write};
 use interface::{Action, LogLevel, Span, Turn};
-use wire::{
-    Attr, ClearPrivileges, Contents, Groups, HandleId, InodeNo, SetTime, Status, Timestamp,
-};
+use wire::{Attr, ClearPrivileges, Contents, HandleId, InodeNo, SetTime, Status, Timestamp};
 
 impl MountLane {
     /// The same lane, which writes new files behind, as the other lanes of the mount.
@@ -360,11 +358,7 @@ fn with_size(table: &Behind, answer: Answer) -> Answer {
 
 /// The call of a SETATTR that is answered early.
 fn setting_of(request: &[u8], is_plain: bool) -> Result<Call<'_>, Status> {
-    let (header, args) = split(request)?;
-    let decoder =
-        crate::begin::RequestDecoder { header, args, groups: Groups::Unknown, bulk: None };
-    let decoded = decoder.decode(Opcode::Setattr)?;
-    let Decoded::Call(Call::Setattr(args), _) = decoded else { return Err(Status::Invalid) };
+    let Call::Setattr(args) = call_of(request)? else { return Err(Status::Invalid) };
     Ok(if is_plain { Call::Setattr(args) } else { Call::SetattrBehind(args) })
 }
 
