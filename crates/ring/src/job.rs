@@ -23,7 +23,7 @@ use crate::io_context::IoContext;
 use crate::number::{errno_of, u32_of, u64_of};
 use crate::objects::{FileState, Objects};
 use crate::path::ObjectPath;
-use crate::sums::{Chunk, READ_BYTES_MAX};
+use crate::sums::Chunk;
 mod give_back;
 mod kind;
 mod moves;
@@ -279,12 +279,13 @@ impl Job {
                 self.go(Step::Move, token, objects, io)
             }
             JobKind::Sum { sums, .. } => {
-                if !io.pool.has_space(READ_BYTES_MAX) {
+                let space_bytes = io.sum_jobs.read_bytes_max(sums);
+                if !io.pool.has_space(space_bytes) {
                     self.step = Step::Begin;
                     objects.starve(token.index);
                     return false;
                 }
-                self.buf = io.pool.take(READ_BYTES_MAX);
+                self.buf = io.pool.take(space_bytes);
                 self.chunk = io.sum_jobs.next(sums);
                 self.read_chunk(token, objects, io)
             }

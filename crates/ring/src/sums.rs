@@ -11,7 +11,7 @@ use slab::Slab;
 use wire::{Reader, Wire as _};
 
 /// Maximum bytes of one read.
-pub(crate) const READ_BYTES_MAX: usize = 1 << 20;
+const READ_BYTES_MAX: usize = 1 << 20;
 
 /// What a job finds out about its ranges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +53,13 @@ impl SumJobs {
 
     fn slot(&mut self, index: u32) -> &mut Sums {
         &mut self.slots[index as usize]
+    }
+
+    /// The bytes that its largest read may have.
+    pub(crate) fn read_bytes_max(&mut self, index: u32) -> usize {
+        let ranges = self.slot(index).ranges.iter();
+        let all_bytes = ranges.map(|range| range.range_bytes as usize).sum::<usize>();
+        all_bytes.clamp(1, READ_BYTES_MAX)
     }
 
     /// The next read, unless all ranges are done.
@@ -185,6 +192,17 @@ mod tests {
         put(&mut expected, &[]);
         put(&mut expected, &[]);
         assert_eq!(jobs.end(index).found, expected);
+    }
+
+    #[test]
+    fn a_job_needs_no_more_space_than_its_ranges_have() {
+        let mut jobs = SumJobs::default();
+        let mut space_bytes = |all: &[(u64, u32)]| {
+            let index = jobs.begin(Ticket(1), Wanted::Bytes, &ranges(all));
+            jobs.read_bytes_max(index)
+        };
+        assert_eq!(space_bytes(&[(0, 4096), (8192, 100)]), 4196);
+        assert_eq!(space_bytes(&[(0, 1 << 19), (1 << 19, 1 << 19), (1 << 20, 1)]), READ_BYTES_MAX);
     }
 
     #[test]
