@@ -14,6 +14,7 @@
 use crate::{Etcd, LeaseId, RegistryError, Snapshot, Versioned, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use wire::{
@@ -420,17 +421,29 @@ impl Cluster {
         ])
     }
 
-    /// Why a running server may not go on: it has been started again since.
+    /// Why a running server may not go on: it has been started again since, or etcd was restored from
+    /// a copy that does not know this start, or not even the server.
     #[must_use]
     pub fn overtaken(&self, id: ServerId, alive: &Alive) -> Option<String> {
-        let term = self.shards.get(&id.0).map(|(shards, _)| u64::from(shards.term));
-        let line = || {
-            format!(
-                "server {id} was started elsewhere, with a copy of the store {}: this one ends",
-                alive.uuid
-            )
-        };
-        (term != Some(alive.boot_id)).then(line)
+        let Alive { uuid, boot_id } = alive;
+        let store = self.servers.get(&id.0).map(|(server, _)| &server.uuid);
+        let term = self.shards.get(&id.0).map_or(0, |(shards, _)| u64::from(shards.term));
+        if store != Some(uuid) {
+            return Some(format!(
+                "the registry has another store as server {id}, or none: etcd was restored from a copy of \
+                 before the store {uuid} joined; this one ends"
+            ));
+        }
+        match term.cmp(boot_id) {
+            Ordering::Equal => None,
+            Ordering::Greater => Some(format!(
+                "server {id} was started elsewhere, with a copy of the store {uuid}: this one ends"
+            )),
+            Ordering::Less => Some(format!(
+                "the registry knows start {term} of server {id} and not {boot_id}: etcd was restored from \
+                 an older copy; this one ends, and may be started again"
+            )),
+        }
     }
 
     /// The write after which a running server is alive again whose lease has ended, as while etcd was
