@@ -317,6 +317,11 @@ fn claims(server: &mut TestServer, holder: &mut Holder, claim: Claim) -> Status 
 
 /// The server has been started anew, and both clients have something to say.
 fn restarted(seed: u64) -> Scene {
+    restarted_with(seed, |_| {})
+}
+
+/// The same, with other limits.
+fn restarted_with(seed: u64, change: impl FnOnce(&mut TestServer)) -> Scene {
     let mut scene = scene(seed);
     let Scene { server, holder, other, dir, files } = &mut scene;
     assert_eq!(holder.creates(server, (*dir, "before"), nth(*files, 0)), Status::Ok);
@@ -324,6 +329,7 @@ fn restarted(seed: u64) -> Scene {
     server.run();
     assert!(other.getattr(server, InodeNo::ROOT).head.status == Status::Ok);
     server.crash();
+    change(server);
     server.start(1);
     server.run();
     scene
@@ -416,6 +422,23 @@ fn a_silent_claimant_is_fenced_as_any_holder() {
     server.pass_ms(10_100);
     assert!(other.has_reply(&mut server));
     assert_eq!(holder.creates(&mut server, (dir, "f"), nth(files, 3)), Status::Stale);
+}
+
+#[test]
+fn without_leases_a_silent_claimant_is_fenced_after_a_while() {
+    let Scene { mut server, mut holder, mut other, dir, files } =
+        restarted_with(135, |server| server.limits.lease_term_ms = 0);
+    come_back(&mut server, &mut other, 0);
+    come_back(&mut server, &mut holder, 1);
+    let claim = Claim { inode: dir, first: nth(files, 3), count: 4 };
+    assert_eq!(claims(&mut server, &mut holder, claim), Status::Ok);
+    other.send(&mut server, Op::Getattr, 0, &Getattr { inode: dir });
+    server.pass_ms(9_000);
+    assert!(!other.has_reply(&mut server));
+    assert_eq!(holder.creates(&mut server, (dir, "f"), nth(files, 3)), Status::Ok);
+    server.pass_ms(10_100);
+    assert!(other.has_reply(&mut server));
+    assert_eq!(holder.creates(&mut server, (dir, "g"), nth(files, 4)), Status::Stale);
 }
 
 #[test]
