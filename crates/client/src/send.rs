@@ -59,7 +59,8 @@ impl Client {
     fn encoded(&mut self, plan: Plan, follow_up: FollowUp) -> (NewRequest, Vec<u8>) {
         let mut body = self.requests.take_body();
         follow_up.encode(&[], &mut Writer::new(&mut body));
-        (NewRequest::new(plan, follow_up.op(), follow_up.target()), body)
+        let request = NewRequest::new(plan, follow_up.op(), follow_up.target());
+        (NewRequest { flags: follow_up.flags(), ..request }, body)
     }
 
     fn make(&mut self, (job_id, part): (usize, u16), request: NewRequest, body: Vec<u8>) {

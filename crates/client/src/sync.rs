@@ -43,34 +43,23 @@ impl Client {
         self.begin_all(id, Plan::sync_of(sync), all);
     }
 
-    /// Whether a file's metadata shard has another lane than its contents, so that they become durable
-    /// by different flushes.
-    #[must_use]
-    pub fn syncs_apart(&self, inode: InodeNo) -> bool {
-        let Some(map) = self.servers.map().filter(|map| map.has(inode.shard())) else {
-            return false;
-        };
-        let is_one = self.layouts.get(inode).is_none_or(|layout| !layout.is_spread());
-        let lane_of = |shard| {
-            let place = map.place(shard);
-            (place.server, place.lane)
-        };
-        is_one && lane_of(inode.shard()) != lane_of(map.data_shard(inode, 0))
-    }
-
-    /// The metadata shard is asked at once. What is still to come counts as a request.
+    /// The metadata shard is asked at once, and the data shard to sync the write when it is done. What
+    /// is still to come counts as a request.
     fn start_sync_ahead(&mut self, id: CallId, sync: Sync) {
         let plan = Plan::Sync { outcome: Ok(()), file: Some(sync), is_ahead: true };
         let job_id = self.jobs.add(Some(id), plan);
         if let Some(job) = self.jobs.get_mut(job_id) {
             job.pending_count += 1;
         }
+        // A lane that has both makes them durable together, if it knows of the contents.
+        let contents = FollowUp::SyncBehind(Target::DataShard(sync.inode));
         let names = FollowUp::Sync(Target::MetaShard(sync.inode));
-        self.submit_all(job_id, plan, Vec::from([names]));
+        self.submit_all(job_id, plan, Vec::from([contents, names]));
     }
 
-    /// The contents were written for which a [`Call::SyncAhead`] waits: they are synced as well. Or
-    /// that has failed, and so does the call.
+    /// The contents were written for which a [`Call::SyncAhead`] waits: the data shard is asked again,
+    /// which had them the first time if it had received the write. Or that has failed, and so does the
+    /// call.
     pub fn sync_contents(&mut self, turn: &mut Turn<'_>, id: CallId, written: Result<(), Status>) {
         self.now = turn.now.mono;
         let Some(job_id) = self.jobs.of_call(id) else { return };

@@ -1,9 +1,10 @@
 //! An FSYNC of a file of which a write behind is under way. What the caller has waited for is made
-//! durable by the metadata shard meanwhile, if that is another lane's flush: the file's name, its
-//! attributes. Its contents follow when they are written.
+//! durable by the metadata shard meanwhile: the file's name, its attributes. The data shard is asked at
+//! once to sync what it has received, so that it begins as soon as it has written it, and again when it
+//! has said that it has: another lane of the mount may have sent the write, or sends it once more.
 //!
 //! ```text
-//! FSYNC ─ writing ─▶ SYNC of the metadata shard ─ written ─▶ SYNC of the data shard ─ both ─▶ reply
+//! FSYNC ─ writing ─▶ SYNC of both shards ─ written ─▶ SYNC of the data shard ─ all ─▶ reply
 //! ```
 //! Invariant: the request waits for what is under way in any case, so its number is not given to
 //! another one before that.
@@ -29,9 +30,7 @@ impl MountLane {
             return false;
         }
         // A change of attributes under way has its record at the metadata shard as well.
-        let may_begin = table.is_only_writing(inode)
-            && self.client.takes_calls()
-            && self.client.syncs_apart(inode);
+        let may_begin = table.is_only_writing(inode) && self.client.takes_calls();
         let Some(pending) = self.pendings.get_mut(pending_id).filter(|_| may_begin) else {
             return true;
         };

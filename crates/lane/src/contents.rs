@@ -23,6 +23,7 @@ impl Lane {
             match outcome {
                 Outcome::Answered { token, result, shown } => {
                     self.on_answered(turn, token, (result, shown));
+                    self.end_write_behind(turn, token);
                 }
                 Outcome::Accessed { inode, write_time_ns } => {
                     self.on_accessed(turn, inode, write_time_ns);
@@ -33,6 +34,7 @@ impl Lane {
                 Outcome::Written { token, shard, transno, change, answer, depends } => {
                     let written = Written { token, shard, transno, change, answer, depends };
                     self.on_written(turn, &written);
+                    self.end_write_behind(turn, token);
                 }
                 Outcome::Changed { token, shard, transno, change, answer, sums, logged } => {
                     let with = Recording { change: &change, sums, logged };

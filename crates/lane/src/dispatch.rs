@@ -578,6 +578,8 @@ impl Lane {
             self.waiters.answers.take_request(token);
             self.reset_slot(received);
             self.protocol_error(turn, received.conn, protocol_error);
+        } else if behind && op == Op::Write {
+            self.waiters.answers.begin_write_behind(token, shard);
         }
         self.on_outcomes(turn);
         Ok(())

@@ -23,6 +23,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
+use data::Token;
 use disk::TxnId;
 use interface::{Bulk, ConnId, Mono, Seed};
 use meta::{EndedWait, LeaseKey, Unit};
@@ -36,6 +37,8 @@ pub(crate) enum Cause {
     Batch(Gate),
     /// This transaction of a data shard to be durable.
     Write(ShardId, Transno),
+    /// This write behind to reach its object at a data shard, or to fail.
+    Unwritten(ShardId, Token),
     /// A cross-shard transaction to release its locks at a shard.
     Lock(ShardId, TxnId),
     /// The rows of a non-resident unit.
@@ -71,7 +74,7 @@ impl Cause {
     const fn index(&self) -> usize {
         match self {
             Self::Batch(_) => 0,
-            Self::Write(..) => 1,
+            Self::Write(..) | Self::Unwritten(..) => 1,
             Self::Lock(..) => 2,
             Self::Rows(..) => 3,
             Self::Containment => 4,
@@ -86,9 +89,12 @@ impl Cause {
     const fn precedes_execution(&self) -> bool {
         match self {
             Self::Containment | Self::Reopening | Self::Recovery | Self::Freeze => true,
-            Self::Batch(_) | Self::Write(..) | Self::Lock(..) | Self::Rows(..) | Self::Lease(_) => {
-                false
-            }
+            Self::Batch(_)
+            | Self::Write(..)
+            | Self::Unwritten(..)
+            | Self::Lock(..)
+            | Self::Rows(..)
+            | Self::Lease(_) => false,
         }
     }
 
@@ -96,7 +102,8 @@ impl Cause {
     const fn needs_sync(&self) -> bool {
         match self {
             Self::Write(..) => true,
-            Self::Batch(_)
+            Self::Unwritten(..)
+            | Self::Batch(_)
             | Self::Lease(_)
             | Self::Lock(..)
             | Self::Rows(..)
@@ -110,7 +117,7 @@ impl Cause {
     /// Whether it never ends once the lane's log has failed.
     const fn fails_with_log(&self) -> bool {
         match self {
-            Self::Batch(_) | Self::Write(..) => true,
+            Self::Batch(_) | Self::Write(..) | Self::Unwritten(..) => true,
             // It ends by the term at the latest.
             Self::Lease(_)
             | Self::Lock(..)
@@ -259,6 +266,7 @@ impl Waiters {
         self.by_cause.keys().map_while(|cause| match cause {
             Cause::Batch(gate) => Some(*gate),
             Cause::Write(..)
+            | Cause::Unwritten(..)
             | Cause::Lock(..)
             | Cause::Rows(..)
             | Cause::Containment
@@ -336,8 +344,19 @@ impl Waiters {
         const COUNT_MAX: usize = 8;
         let mut sessions: Vec<SessionId> = Vec::new();
         for (cause, waiters) in self.by_cause.range(Cause::Write(ShardId(0), Transno(0))..) {
-            let Cause::Write(shard, until) = cause else { break };
-            if is_recorded(*shard, *until) || sessions.len() > COUNT_MAX {
+            let is_recorded = match cause {
+                Cause::Write(shard, until) => is_recorded(*shard, *until),
+                Cause::Unwritten(..) => false,
+                Cause::Batch(_)
+                | Cause::Lock(..)
+                | Cause::Rows(..)
+                | Cause::Containment
+                | Cause::Reopening
+                | Cause::Recovery
+                | Cause::Freeze
+                | Cause::Lease(_) => break,
+            };
+            if is_recorded || sessions.len() > COUNT_MAX {
                 return false;
             }
             sessions.extend(waiters.iter().filter_map(syncing_session));

@@ -4,7 +4,7 @@ use crate::bytes::{FileChange, Found, TimedChange, explain_all};
 use crate::cache::{KernelCache, Offer};
 use crate::cluster::server_at;
 use crate::due::{CLOCK_RATE, Due, End, Place};
-use crate::early::EarlyWrites;
+use crate::early::{EarlyWrites, begin_call};
 use crate::early_names::EarlyAnswer;
 use crate::mount_cache::{learn, new_cache};
 use crate::net::SentFrame;
@@ -224,7 +224,8 @@ impl Simulation {
                 if caches {
                     sim_lane.asked.insert(tag, known.begin(now.mono, lane_id, &call));
                 }
-                sim_lane.core.call(&mut turn, id, EarlyAnswer::call(answer, call));
+                let call = (id, EarlyAnswer::call(answer, call));
+                begin_call(&mut sim_lane.core, &mut turn, call, caches);
             });
         }
         let is_due = |(at_ns, _, keys): &mut (u64, RecallId, Vec<RecalledKey>)| {

@@ -10,10 +10,29 @@ use crate::due::ServerLaneId;
 use crate::early_names::{EarlyAnswer, EarlyDirectory};
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, Tag};
-use client::{Answer, Client, RecalledKey};
-use interface::Mono;
+use client::{Answer, Call, CallId, Client, RecalledKey};
+use interface::{Mono, Turn};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileKind, InodeNo, Status, Transno};
+
+/// Begins a call. A client that caches begins half of its syncs as a mount does while the file is being
+/// written: the data shard is asked twice.
+pub(crate) fn begin_call(
+    core: &mut Client,
+    turn: &mut Turn<'_>,
+    (id, call): (CallId, Call<'_>),
+    caches: bool,
+) {
+    if let Call::Sync(sync) = call
+        && caches
+        && sync.contents
+        && id.0.is_multiple_of(2)
+    {
+        core.call(turn, id, Call::SyncAhead(sync));
+        return core.sync_contents(turn, id, Ok(()));
+    }
+    core.call(turn, id, call);
+}
 
 /// An answer that has shown attributes of a file, and when its call began; or a change of its mode, and
 /// when it was answered early.

@@ -53,6 +53,8 @@ pub(crate) enum FollowUp {
     Claim(wire::Claim),
     Statfs(wire::Statfs),
     Sync(Target),
+    /// The same behind the last write behind that the shard has received.
+    SyncBehind(Target),
     Goodbye(Target),
     /// Opens the file that a create found; credentials and handle are in the create's body.
     OpenCreated {
@@ -70,10 +72,15 @@ impl FollowUp {
             Self::Reopen(_) => Op::Reopen,
             Self::Claim(_) => Op::Claim,
             Self::Statfs(_) => Op::Statfs,
-            Self::Sync(_) => Op::Sync,
+            Self::Sync(_) | Self::SyncBehind(_) => Op::Sync,
             Self::Goodbye(_) => Op::Goodbye,
             Self::OpenCreated { .. } => Op::Open,
         }
+    }
+
+    /// Its flags, see [`wire::request_flag`].
+    pub(crate) const fn flags(&self) -> u16 {
+        if matches!(self, Self::SyncBehind(_)) { wire::request_flag::BEHIND } else { 0 }
     }
 
     pub(crate) const fn target(&self) -> Target {
@@ -85,7 +92,7 @@ impl FollowUp {
             Self::Reopen(reopen) => Target::Inode(reopen.inode),
             Self::Claim(claim) => Target::Inode(claim.inode),
             Self::Statfs(statfs) => Target::Inode(statfs.inode),
-            Self::Sync(target) | Self::Goodbye(target) => *target,
+            Self::Sync(target) | Self::SyncBehind(target) | Self::Goodbye(target) => *target,
             Self::OpenCreated { inode } => Target::Inode(*inode),
         }
     }
@@ -101,7 +108,7 @@ impl FollowUp {
             Self::Reopen(reopen) => to.write(reopen),
             Self::Claim(claim) => to.write(claim),
             Self::Statfs(statfs) => to.write(statfs),
-            Self::Sync(_) | Self::Goodbye(_) => {}
+            Self::Sync(_) | Self::SyncBehind(_) | Self::Goodbye(_) => {}
             Self::OpenCreated { inode } => {
                 // The create's plan encoded it.
                 let Ok(create) = wire::Create::decode_all(before) else { return };

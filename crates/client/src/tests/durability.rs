@@ -214,12 +214,20 @@ fn goodbye_goes_to_every_lane_that_may_have_a_session() {
     assert_eq!(harness.take().head.op, Op::Setattr, "a later call opens a new session");
 }
 
-/// Begins the sync of a file that is still being written; returns the request of its name.
+/// Begins the sync of a file that is still being written; returns the request of its name. The data
+/// shard is asked as well, and has nothing to sync.
 fn ahead(harness: &mut Harness, id: u64) -> ReceivedRequest {
     harness.call(id, Call::SyncAhead(Sync { inode: FILE, contents: true, handle: None }));
-    let names = harness.take();
-    assert_eq!((names.head.op, names.head.shard), (Op::Sync, FILE.shard()));
-    assert!(harness.requests.is_empty(), "its contents are still to come");
+    let mut both = [harness.take(), harness.take()];
+    both.sort_by_key(|received| received.head.shard.is_data());
+    let [names, contents] = both;
+    assert_eq!((names.head.op, names.head.shard, names.head.flags), (Op::Sync, FILE.shard(), 0));
+    let (data, behind) = (harness.shape.map.data_shard(FILE, 0), request_flag::BEHIND);
+    let found = (contents.head.op, contents.head.shard, contents.head.flags);
+    assert_eq!(found, (Op::Sync, data, behind));
+    assert!(harness.requests.is_empty());
+    harness.answer(&contents, &[]);
+    assert!(harness.answers().is_empty(), "its contents are still to come");
     names
 }
 
@@ -299,23 +307,4 @@ fn a_sync_is_given_up_before_its_contents_come() {
         assert!(harness.requests.is_empty() && harness.answers().is_empty());
         assert_eq!(harness.client.busy_count(), 0);
     }
-}
-
-#[test]
-fn a_file_is_synced_apart_where_another_lane_has_its_contents() {
-    let mut harness = Harness::new(2);
-    assert!(!harness.client.syncs_apart(FILE), "there is no map yet");
-    harness.call(1, Call::Ping(LaneId(0)));
-    let ping = harness.take();
-    harness.answer(&ping, &[]);
-    let map = harness.shape.map.clone();
-    let mut found = [false; 2];
-    for number in 1..64 {
-        let inode = InodeNo::new(FILE.shard().index(), number);
-        let lane_of = |shard| map.place(shard).lane;
-        let apart = lane_of(inode.shard()) != lane_of(map.data_shard(inode, 0));
-        assert_eq!(harness.client.syncs_apart(inode), apart);
-        found[usize::from(apart)] = true;
-    }
-    assert_eq!(found, [true; 2]);
 }

@@ -22,14 +22,7 @@ fn file() -> Attr {
 
 /// A mount that has created a file, which it may write behind.
 fn created() -> Harness {
-    created_at(1)
-}
-
-/// The same, at a server with several lanes.
-fn created_at(lane_count: u16) -> Harness {
-    let mut harness = Harness::with_leases();
-    harness.shape.set_lane_count(lane_count);
-    created_with(harness)
+    created_with(Harness::with_leases())
 }
 
 fn created_with(mut harness: Harness) -> Harness {
@@ -189,29 +182,36 @@ fn fsync(harness: &mut Harness) {
     harness.kernel_request(Opcode::Fsync, 12, FILE, &u64s(&[1, 0]));
 }
 
-/// Whether different lanes have the file's name and its contents.
-fn lanes_apart(harness: &Harness) -> bool {
-    let map = &harness.shape.map;
-    map.place(FILE.shard()).lane != map.place(map.data_shard(FILE, 0)).lane
-}
-
-/// A file that is being written, whose name is made durable at another lane than its contents.
-fn writing_apart() -> (Harness, ReceivedRequest) {
-    let count = (2..64).find(|count| lanes_apart(&created_at(*count)));
-    let mut harness = created_at(count.expect("two lanes of some server"));
+/// A file that is being written.
+fn writing() -> (Harness, ReceivedRequest) {
+    let mut harness = created();
     let write = write(&mut harness);
     (harness, write)
 }
 
-#[test]
-fn the_name_is_synced_while_the_contents_are_written() {
-    let (mut harness, write) = writing_apart();
-    fsync(&mut harness);
-    let names = harness.take();
-    assert_eq!((names.head.op, names.head.shard), (Op::Sync, FILE.shard()));
-    assert!(harness.requests.is_empty(), "the contents are not there yet");
-    harness.answer(&names, &[]);
+/// Begins an FSYNC of it. Returns the request of its name; the data shard is asked as well, and has
+/// not received the write before.
+fn fsync_ahead(harness: &mut Harness) -> ReceivedRequest {
+    fsync(harness);
+    let data = harness.shape.map.data_shard(FILE, 0);
+    let mut both = [harness.take(), harness.take()];
+    both.sort_by_key(|received| received.head.shard != FILE.shard());
+    let [names, contents] = both;
+    assert_eq!((names.head.op, names.head.shard, names.head.flags), (Op::Sync, FILE.shard(), 0));
+    let found = (contents.head.op, contents.head.shard, contents.head.flags);
+    assert_eq!(found, (Op::Sync, data, request_flag::BEHIND));
+    assert!(harness.requests.is_empty());
+    harness.answer(&contents, &[]);
     assert!(harness.replies.is_empty());
+    names
+}
+
+#[test]
+fn both_shards_are_asked_while_the_contents_are_written_and_the_data_shard_again() {
+    let (mut harness, write) = writing();
+    let names = fsync_ahead(&mut harness);
+    harness.answer(&names, &[]);
+    assert!(harness.requests.is_empty() && harness.replies.is_empty(), "it is still written");
     end_write(&mut harness, &write);
     let contents = harness.take();
     let data = harness.shape.map.data_shard(FILE, 0);
@@ -223,24 +223,8 @@ fn the_name_is_synced_while_the_contents_are_written() {
 }
 
 #[test]
-fn a_lane_that_has_both_syncs_them_together() {
-    let mut harness = created();
-    let write = write(&mut harness);
-    fsync(&mut harness);
-    assert!(harness.requests.is_empty(), "one flush is enough");
-    end_write(&mut harness, &write);
-    for _ in 0..2 {
-        assert!(harness.replies.is_empty());
-        let received = harness.take();
-        assert_eq!(received.head.op, Op::Sync);
-        harness.answer(&received, &[]);
-    }
-    assert_eq!(harness.reply().status, Status::Ok);
-}
-
-#[test]
 fn nothing_is_synced_ahead_of_a_change_of_attributes() {
-    let (mut harness, write) = writing_apart();
+    let (mut harness, write) = writing();
     assert_eq!(harness.set(MODE, 0o600), Some(0o600));
     fsync(&mut harness);
     assert!(harness.requests.is_empty(), "its record is still to come");
@@ -252,9 +236,8 @@ fn nothing_is_synced_ahead_of_a_change_of_attributes() {
 
 #[test]
 fn a_sync_that_has_begun_reports_the_write_that_fails() {
-    let (mut harness, write) = writing_apart();
-    fsync(&mut harness);
-    let names = harness.take();
+    let (mut harness, write) = writing();
+    let names = fsync_ahead(&mut harness);
     harness.fail(&write, Status::NoSpace);
     assert!(harness.replies.is_empty(), "its name is still waited for");
     harness.answer(&names, &[]);
@@ -271,9 +254,8 @@ fn a_sync_that_has_begun_reports_the_write_that_fails() {
 
 #[test]
 fn a_killed_process_leaves_its_sync_when_the_contents_are_written() {
-    let (mut harness, write) = writing_apart();
-    fsync(&mut harness);
-    let names = harness.take();
+    let (mut harness, write) = writing();
+    let names = fsync_ahead(&mut harness);
     harness.kernel_request(Opcode::Interrupt, 13, InodeNo(0), &u64s(&[12]));
     harness.wait_ms(1_000);
     assert!(harness.replies.is_empty(), "the write is waited for in any case");
@@ -290,9 +272,8 @@ fn a_killed_process_leaves_its_sync_when_the_contents_are_written() {
 /// Another lane of the mount tells that something of the file is over, which was earlier.
 #[test]
 fn a_late_message_of_an_earlier_write_syncs_nothing() {
-    let (mut harness, write) = writing_apart();
-    fsync(&mut harness);
-    let names = harness.take();
+    let (mut harness, write) = writing();
+    let names = fsync_ahead(&mut harness);
     let message = MountMessage::Written { inode: FILE };
     harness.event(Event::Peer(PeerEvent::Message { from: LaneId(1), message }));
     assert!(harness.requests.is_empty());

@@ -1,4 +1,5 @@
-//! `Sync`: answered when everything that a shard has executed or received is durable.
+//! `Sync`: answered when everything is durable that has a transaction number of a shard. A write on its
+//! way to its object has none yet: with the flag BEHIND, the last write behind is waited for.
 
 use crate::Lane;
 use crate::commit_dependency::{CommitDependency, Reason};
@@ -6,10 +7,11 @@ use crate::ops::no_body;
 use crate::request::ReceivedRequest;
 use crate::request_header::RequestHeader;
 use crate::response::{DeferredReply, Response};
-use crate::waiters::Waiter;
+use crate::waiters::{Cause, Waiter};
 use alloc::vec::Vec;
+use data::Token;
 use interface::Turn;
-use wire::{ProtocolError, Status};
+use wire::{ProtocolError, Status, request_flag};
 
 pub(crate) fn execute(
     lane: &mut Lane,
@@ -34,14 +36,35 @@ pub(crate) fn execute(
 
 fn sync_data(lane: &mut Lane, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
     let shard = received.request.shard;
+    let awaits_writes = received.request.flags & request_flag::BEHIND != 0;
+    let write = lane.waiters.answers.last_write_behind(shard).filter(|_| awaits_writes);
     let until = lane.data.transno_last(shard);
-    if until <= lane.commit.shard(shard).durable {
+    if write.is_none() && until <= lane.commit.shard(shard).durable {
         return lane.answer_committed(turn, received);
     }
     lane.count_outstanding(received);
     let times = received.times.done(turn.now.mono);
     let (conn, header) = (received.conn, RequestHeader { times, ..received.header() });
     let (status, body, bulk) = (Status::Ok, Vec::new(), None);
-    let response = DeferredReply { conn, header, status, body, bulk };
-    lane.wait_for((shard, until), Waiter::Reply(response), Reason::Itself);
+    let reply = Waiter::Reply(DeferredReply { conn, header, status, body, bulk });
+    match write {
+        Some(token) => lane.waiters.suspend(Cause::Unwritten(shard, token), reply),
+        None => lane.wait_for((shard, until), reply, Reason::Itself),
+    }
+}
+
+impl Lane {
+    /// A write behind has reached its object, or has failed: what waited for that waits until all
+    /// that has a number is durable.
+    pub(crate) fn end_write_behind(&mut self, turn: &mut Turn<'_>, token: Token) {
+        let Some(shard) = self.waiters.answers.end_write_behind(token) else { return };
+        let until = self.data.transno_last(shard);
+        for waiter in self.waiters.release(&Cause::Unwritten(shard, token)) {
+            if until <= self.commit.shard(shard).durable {
+                self.on_safe(turn, waiter);
+            } else {
+                self.wait_for((shard, until), waiter, Reason::Itself);
+            }
+        }
+    }
 }

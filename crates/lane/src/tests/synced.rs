@@ -4,7 +4,9 @@ use super::peer::{HelloFields, Peer};
 use crate::test_server::{Kind, TestServer};
 use alloc::vec::Vec;
 use interface::Errno;
-use wire::{ClearPrivileges, InodeNo, Op, Read, Status, Wire, Write};
+use wire::{
+    ClearPrivileges, InodeNo, Op, Read, Request, ShardId, Status, Wire, Write, request_flag,
+};
 
 struct Writer {
     peer: Peer,
@@ -36,6 +38,27 @@ impl Writer {
     fn sync(&mut self, server: &mut TestServer) {
         let head = self.peer.head(Op::Sync, server.map.data_shard(self.inode, 0), 0);
         self.peer.send(server, &head, &[], None);
+    }
+
+    /// Sends a write behind to the end of the file.
+    fn write_behind(&mut self, server: &mut TestServer, file_offset: u64) {
+        let (inode, clears) = (self.inode, ClearPrivileges::Nothing);
+        let body = Write { inode, file_offset, append: true, clears };
+        let head = self.peer.head(Op::Write, server.map.data_shard(inode, 0), 1);
+        let (ack_xid, flags) = (wire::Xid(head.xid.0 - 1), request_flag::BEHIND);
+        let head = Request { ack_xid, flags, ..head };
+        self.peer.send(server, &head, &body.to_bytes(), Some(b"behind"));
+    }
+
+    /// Sends the sync of a shard, which waits for writes behind.
+    fn sync_behind(&mut self, server: &mut TestServer, shard: ShardId) {
+        let head = Request { flags: request_flag::BEHIND, ..self.peer.head(Op::Sync, shard, 0) };
+        self.peer.send(server, &head, &[], None);
+    }
+
+    fn answered(&self, server: &mut TestServer) -> Vec<(Op, Status)> {
+        let replies = self.peer.replies(server);
+        replies.iter().map(|got| (got.head.op, got.head.status)).collect()
     }
 
     fn statuses(&self, server: &mut TestServer) -> Vec<Status> {
@@ -119,6 +142,86 @@ fn a_crash_that_takes_the_page_cache_loses_nothing_that_was_synced() {
             assert_eq!(writer.read(&mut server), expected, "seed {seed}");
         }
     }
+}
+
+#[test]
+fn a_write_behind_that_was_received_before_is_waited_for_and_durable() {
+    for seed in 0..10 {
+        let mut server = TestServer::started(seed, 1);
+        let mut writer = Writer::new(&mut server, 1);
+        let mut other = Writer::new(&mut server, 2);
+        let shard = server.map.data_shard(writer.inode, 0);
+        writer.write_behind(&mut server, 10);
+        server.run_turns_only(0);
+        writer.sync(&mut server);
+        other.sync_behind(&mut server, shard);
+        server.run_turns_only(0);
+        assert_eq!(writer.answered(&mut server), [(Op::Sync, Status::Ok)], "it has no number");
+        assert_eq!(other.answered(&mut server), []);
+        server.run();
+        assert_eq!(writer.answered(&mut server), [(Op::Write, Status::Ok)]);
+        assert_eq!(other.answered(&mut server), [(Op::Sync, Status::Ok)]);
+        server.crash_losing_all();
+        server.start(1);
+        let mut reader = Peer::new(&mut server, &HelloFields::new(3));
+        server.pass_ms(70_000);
+        server.run();
+        core::mem::swap(&mut writer.peer, &mut reader);
+        assert_eq!(writer.read(&mut server), b"0123456789behind", "seed {seed}");
+    }
+}
+
+#[test]
+fn a_refused_write_behind_is_not_waited_for() {
+    let mut server = TestServer::started(84, 1);
+    let mut writer = Writer::new(&mut server, 1);
+    let shard = server.map.data_shard(writer.inode, 0);
+    server.failing.push((Kind::Write, Errno(28)));
+    for (file_offset, status) in [(10, Status::NoSpace), (11, Status::Stale)] {
+        writer.write_behind(&mut server, file_offset);
+        writer.sync_behind(&mut server, shard);
+        server.run();
+        let wanted = [(Op::Write, status), (Op::Sync, Status::Ok)];
+        assert_eq!(writer.answered(&mut server), wanted);
+    }
+    assert!(server.failing.is_empty());
+}
+
+#[test]
+fn behind_a_failed_log_nothing_waits_for_a_write() {
+    let mut server = TestServer::started(85, 1);
+    let mut writer = Writer::new(&mut server, 1);
+    let shard = server.map.data_shard(writer.inode, 0);
+    server.failing.push((Kind::Log, Errno(5)));
+    writer.write_behind(&mut server, 10);
+    server.run_turns_only(0);
+    writer.sync_behind(&mut server, shard);
+    server.run();
+    assert!(server.failing.is_empty());
+    assert!(writer.answered(&mut server).contains(&(Op::Sync, Status::Io)));
+}
+
+#[test]
+fn the_name_of_a_file_that_is_being_written_becomes_durable_with_its_contents() {
+    let mut server = TestServer::new(86);
+    server.limits.log_ms = 20;
+    server.start(1);
+    server.run();
+    let mut writer = Writer::new(&mut server, 1);
+    writer.inode = writer.peer.create(&mut server, "new");
+    let shard = server.map.data_shard(writer.inode, 0);
+    let batch_count = server.counters(0).batch_count;
+    writer.write_behind(&mut server, 0);
+    server.run_turns_only(0);
+    let of_name = writer.inode.shard();
+    for shard in [shard, of_name] {
+        writer.sync_behind(&mut server, shard);
+    }
+    server.run_turns_only(0);
+    assert_eq!(writer.answered(&mut server), []);
+    server.run();
+    assert_eq!(writer.answered(&mut server).len(), 3);
+    assert_eq!(server.counters(0).batch_count, batch_count + 1);
 }
 
 #[test]

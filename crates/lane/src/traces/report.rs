@@ -266,7 +266,7 @@ const fn committing(is_data: bool) -> WaitCause {
 pub(crate) const fn shown(cause: &Cause) -> WaitCause {
     match cause {
         Cause::Batch(_) => WaitCause::Batch,
-        Cause::Write(..) => WaitCause::Write,
+        Cause::Write(..) | Cause::Unwritten(..) => WaitCause::Write,
         Cause::Lock(..) => WaitCause::Lock,
         Cause::Rows(..) => WaitCause::Rows,
         Cause::Containment => WaitCause::Containment,

@@ -4,10 +4,11 @@
 use crate::leases::PagesGrant;
 use crate::request::{Replay, Sizing};
 use crate::request_header::RequestHeader;
+use alloc::collections::BTreeMap;
 use data::Token;
 use hashbrown::HashMap;
 use interface::{ConnId, ContentsMac, Seed};
-use wire::{Op, Retry};
+use wire::{Op, Retry, ShardId};
 
 /// A request that waits for an outcome.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,9 @@ pub(crate) struct Answers {
     record_bytes: u64,
     replays: HashMap<u64, Replay, Seed>,
     sizes: HashMap<u64, Sizing, Seed>,
+    /// The requests among them that are writes behind and have not reached their objects, with their
+    /// shards.
+    unwritten: BTreeMap<u64, ShardId>,
 }
 
 impl Answers {
@@ -54,6 +58,7 @@ impl Answers {
             record_bytes: 0,
             replays: HashMap::with_hasher(seed),
             sizes: HashMap::with_hasher(seed),
+            unwritten: BTreeMap::new(),
         }
     }
 
@@ -87,6 +92,22 @@ impl Answers {
         let token = self.next_token();
         self.sizes.insert(token.0, sizing);
         token
+    }
+
+    /// A request that waits is a write behind.
+    pub(crate) fn begin_write_behind(&mut self, token: Token, shard: ShardId) {
+        self.unwritten.insert(token.0, shard);
+    }
+
+    /// It has reached its object, or has failed. Returns its shard, if it is one.
+    pub(crate) fn end_write_behind(&mut self, token: Token) -> Option<ShardId> {
+        self.unwritten.remove(&token.0)
+    }
+
+    /// The last write behind of a shard that has not reached its object.
+    pub(crate) fn last_write_behind(&self, shard: ShardId) -> Option<Token> {
+        let last = self.unwritten.iter().rev().find(|(_, at)| **at == shard);
+        last.map(|(token, _)| Token(*token))
     }
 
     /// The request of an answer, which no longer waits.
