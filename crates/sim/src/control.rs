@@ -207,6 +207,7 @@ impl Plan {
             | Rule::LocksReleased
             | Rule::UndecidedGivenUp
             | Rule::ConnectionAnew
+            | Rule::OldConnectionEnded
             | Rule::NewInodeLocked => self.across_servers(rule),
             Rule::LeaseRecall
             | Rule::LeaseLateGrant
@@ -266,6 +267,7 @@ impl Plan {
             Rule::LocksReleased | Rule::UndecidedGivenUp | Rule::ConnectionAnew => {
                 Faults { cut_count: 6, ..Faults::NONE }
             }
+            Rule::OldConnectionEnded => Faults { cut_count: 12, ..Faults::NONE },
             _ => Faults { server_crash_count: 1, point_per_mille: 60, ..Faults::NONE },
         };
     }

@@ -60,7 +60,10 @@ impl Servers {
         let mut prng = Prng::new(seed ^ Self::STREAM);
         let servers = Self::roll(&mut prng);
         let partition_count = match rule {
-            Rule::LocksReleased | Rule::UndecidedGivenUp | Rule::ConnectionAnew => 3,
+            Rule::LocksReleased
+            | Rule::UndecidedGivenUp
+            | Rule::ConnectionAnew
+            | Rule::OldConnectionEnded => 3,
             Rule::PreparedKept
             | Rule::DecidedKept
             | Rule::OutcomeAsked

@@ -186,5 +186,6 @@ mod rules {
         cuts_durable CutsDurable,
         sync_parts SyncParts,
         read_again ReadAgain,
+        old_connection_ended OldConnectionEnded,
     }
 }

@@ -128,6 +128,9 @@ rules! {
     SyncParts "sync-parts",
     /// What was short is read again once the size of a file over several data shards is known.
     ReadAgain "read-again",
+    /// Nothing of a connection between servers is applied once a newer one of the same lanes is
+    /// proven.
+    OldConnectionEnded "old-connection-ended",
 }
 
 impl Rule {

@@ -332,7 +332,7 @@ impl Lane {
                 let challenge = challenge.map_err(|_| ProtocolError::Malformed)?;
                 self.on_peer_challenge(turn, (conn, lane), &challenge)
             }
-            Header::PeerMessage if is_up => {
+            Header::PeerMessage if is_up || !self.config.rules.hold(Rule::OldConnectionEnded) => {
                 let received = bytes[HEADER_BYTES..].to_vec();
                 if let Err(reason) = self.receive(turn, lane, &received) {
                     let line = format!("a message of {lane:?} does not decode ({reason})");
@@ -436,7 +436,12 @@ impl Lane {
         }
         // The other side has given up the connection of before, if there is one.
         if let Some(before) = self.peers.links.conn_to(from) {
-            self.close(turn, before);
+            if self.config.rules.hold(Rule::OldConnectionEnded) {
+                self.close(turn, before);
+            } else {
+                self.channel(from).end();
+                self.forget_peer(turn, from);
+            }
         }
         self.peers.links.conns.insert(conn, from);
         self.peer_is_up(turn, (conn, from), boot_id);
@@ -470,6 +475,9 @@ impl Lane {
         }
         let Some(lane) = self.peers.links.conns.remove(&conn) else { return };
         let was_up = self.peers.links.conn_to(lane) == Some(conn);
+        if !was_up && !self.config.rules.hold(Rule::OldConnectionEnded) {
+            return;
+        }
         self.peer_is_down(turn.now.mono, lane);
         if was_up {
             let PeerLane { server, lane: number } = lane;
