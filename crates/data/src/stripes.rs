@@ -30,8 +30,10 @@ const STEP_COUNT_MAX: usize = 64;
 /// Most stripes that one operation may add: an allocation of more finds no space anywhere.
 const ADDED_COUNT_MAX: usize = Layout::ALLOCATED_COUNT_MAX as usize;
 
-/// Most stripes that are recorded before a file that is written in order has come to them.
+/// Most stripes that are recorded before a file that is written in order has come to them, and most
+/// of small ones: as many as this part has of these bytes.
 const NEXT_COUNT_MAX: usize = 16;
+const NEXT_BYTES: u64 = 16 << 20;
 
 /// The stripes of a file that may have objects, behind the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -433,7 +435,8 @@ fn next_stripes(
     let known_last = known.and_then(BTreeSet::last).copied().unwrap_or(0);
     let (Some(first), Some(last)) = (added.first(), added.last()) else { return BTreeSet::new() };
     let goes_on = *first == known_last.saturating_add(layout.stripe_count.into());
-    let count = known.map_or(0, BTreeSet::len).min(NEXT_COUNT_MAX);
+    let small = usize::try_from(NEXT_BYTES / layout.stripe_unit_bytes).unwrap_or(0);
+    let count = known.map_or(0, BTreeSet::len).min(NEXT_COUNT_MAX.max(small));
     let all = (1..=count).filter_map(|ahead| {
         let ahead = u32::try_from(ahead).ok()?.checked_mul(layout.stripe_count.into())?;
         last.checked_add(ahead).filter(|index| layout.start(*index) < layout.file_bytes_max())

@@ -506,17 +506,36 @@ fn two_servers() -> Map {
     Map::new(wire::MapEpoch(1), counts, servers.into(), runs.into()).unwrap()
 }
 
-#[test]
-fn a_part_that_is_written_in_order_seldom_waits_for_records_of_its_stripes() {
+/// The first of two servers, with this part of a file over both.
+fn part_of_two(part: u32) -> (World, InodeNo) {
     let map = two_servers();
-    let is_home = |inode: &InodeNo| map.data_shard(*inode, 0) == ShardId::data(0);
-    let inode = (1..).map(InodeNo).find(is_home).unwrap();
+    let has_part = |inode: &InodeNo| map.data_shard(*inode, part) == ShardId::data(0);
+    let inode = (1..).map(InodeNo).find(has_part).unwrap();
     let mut world = World::new();
     world.shards = shards_with(map, &[], 1);
     world.layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2 };
+    (world, inode)
+}
+
+#[test]
+fn a_part_that_is_written_in_order_seldom_waits_for_records_of_its_stripes() {
+    let (recorded_count, waits) = record_in_order(1 << 20, 60);
+    assert!(recorded_count < 60 + 17, "{recorded_count} are recorded");
+    assert!(waits < 12, "{waits} of 60 writes have waited");
+    // Small stripes are as many at once as have the same bytes.
+    let (recorded_count, waits) = record_in_order(1 << 16, 600);
+    assert!(recorded_count < 600 + 257, "{recorded_count} are recorded");
+    assert!(waits < 16, "{waits} of 600 writes have waited");
+}
+
+/// A home shard writes its part of two in order. Returns how many stripes
+/// it has recorded, and how many writes have waited for that.
+fn record_in_order(stripe_unit_bytes: u64, count: usize) -> (usize, usize) {
+    let (mut world, inode) = part_of_two(0);
+    world.layout.stripe_unit_bytes = stripe_unit_bytes;
     let clears = wire::ClearPrivileges::Nothing;
     let (mut recorded, mut waits) = (Vec::new(), 0);
-    for written_count in 1..=60_usize {
+    for written_count in 1..=count {
         let file_offset = (written_count as u64 - 1) * 2 * world.layout.stripe_unit_bytes;
         let body = Write { inode, file_offset, append: false, clears };
         world.ask(Op::Write, &body, Some(b"bytes")).unwrap();
@@ -534,6 +553,5 @@ fn a_part_that_is_written_in_order_seldom_waits_for_records_of_its_stripes() {
         assert!(recorded.len() >= further && recorded.len() <= 2 * further, "{recorded:?}");
     }
     assert!(recorded.iter().all(|index| index % 2 == 0), "of this part: {recorded:?}");
-    assert!(recorded.len() < 60 + 17, "{} are recorded", recorded.len());
-    assert!(waits < 12, "{waits} of 60 writes have waited");
+    (recorded.len(), waits)
 }
