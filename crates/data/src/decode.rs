@@ -72,9 +72,6 @@ pub(crate) fn decode(
         if !exists || !is_of_one_part(&decoded.pending, layout) {
             return Err(DecodeError::ProtocolError(ProtocolError::Route));
         }
-        if !is_built(&decoded.pending) {
-            return Err(DecodeError::Status(Status::NotSupported));
-        }
     }
     Ok(decoded)
 }
@@ -86,8 +83,9 @@ fn is_of_one_part(pending: &QueuedOp, layout: Layout) -> bool {
         QueuedOp::Read { object_offset, read_bytes, .. } => {
             Vec::from([range(*object_offset, *read_bytes)])
         }
-        QueuedOp::Write { object_offset, bulk, .. } => {
-            Vec::from([range(*object_offset, bulk_bytes(*bulk))])
+        QueuedOp::Write { object_offset: from, bulk, .. }
+        | QueuedOp::Append { at: Some(from), bulk, .. } => {
+            Vec::from([range(*from, bulk_bytes(*bulk))])
         }
         QueuedOp::ReadList(ReadingList { pieces, .. })
         | QueuedOp::WriteList(WritingList { pieces, .. }) => {
@@ -105,11 +103,6 @@ fn is_of_one_part(pending: &QueuedOp, layout: Layout) -> bool {
     let mut parts = stripes.map(|stripe| layout.part(stripe.stripe_index));
     let first = parts.next();
     parts.all(|part| Some(part) == first)
-}
-
-/// Whether a file over several data shards can have it done.
-const fn is_built(pending: &QueuedOp) -> bool {
-    !matches!(pending, QueuedOp::Append { .. })
 }
 
 fn read(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, DecodeError> {
@@ -168,15 +161,19 @@ fn write(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, Deco
         wire::Write::decode_all(request.body)?;
     let DataRequest { token, client, bulk, behind, .. } = *request;
     // The parts of a file are written where it was said to end.
-    let is_of_part = append && request.layout.is_some_and(|layout| layout.is_spread());
-    if behind || append && !is_of_part {
-        let at = behind.then_some(file_offset);
-        let pending = QueuedOp::Append { token, bulk, client, at };
+    let is_of_part = request.layout.is_some_and(|layout| layout.is_spread());
+    if !behind && append && !is_of_part {
+        let pending = QueuedOp::Append { token, bulk, client, at: None };
         return Ok(Decoded { inode, first_byte: 0, pending, clears });
     }
     let end = file_offset.checked_add(u64::from(bulk_bytes(bulk)));
     if end.is_none_or(|end| end > size_bytes_max) {
         return Err(DecodeError::Status(Status::TooLarge));
+    }
+    if behind {
+        let pending = QueuedOp::Append { token, bulk, client, at: Some(file_offset) };
+        let first_byte = if is_of_part { file_offset } else { 0 };
+        return Ok(Decoded { inode, first_byte, pending, clears });
     }
     let pending = QueuedOp::Write { token, object_offset: file_offset, bulk, client };
     Ok(Decoded { inode, first_byte: file_offset, pending, clears })

@@ -194,6 +194,13 @@ impl Object {
         matches!(self.queue.front(), Some(QueuedOp::Append { at: Some(0), bulk: Some(_), .. }))
     }
 
+    /// Where an append begins. Of a file over several data shards it lies in a stripe of this part,
+    /// which may be behind stripes of others.
+    pub(crate) fn append_offset(&self, at: Option<u64>) -> u64 {
+        let is_spread = self.layout.is_some_and(|layout| layout.is_spread());
+        at.filter(|_| is_spread).unwrap_or_else(|| self.size_bytes())
+    }
+
     /// Whether a truncation at the front of the queue may begin.
     pub(crate) const fn may_begin_alone(&self) -> bool {
         let known = self.stat.is_some() && !self.doubtful && !self.stat_running;

@@ -36,7 +36,7 @@ pub(crate) fn written_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>>
     let all = |places: Vec<(u64, u64)>| places.into_iter().map(|(from, until)| from..until);
     match pending {
         QueuedOp::Write { object_offset, bulk, .. } => one(*object_offset, bulk_bytes(*bulk)),
-        QueuedOp::Append { bulk, .. } => one(object.size_bytes(), bulk_bytes(*bulk)),
+        QueuedOp::Append { bulk, at, .. } => one(object.append_offset(*at), bulk_bytes(*bulk)),
         QueuedOp::WriteList(writing) => all(places_of(&writing.pieces)).collect(),
         QueuedOp::Replay { lost: LostWrite { change, bulk, .. }, .. } => match change {
             ContentsChange::Write { object_offset, .. } => one(*object_offset, bulk.bulk_bytes),

@@ -26,7 +26,7 @@ pub(crate) enum QueuedOp {
     Write { token: Token, object_offset: u64, bulk: Option<Bulk>, client: ClientUuid },
     /// A list write.
     WriteList(WritingList),
-    /// An append. `at`: it is refused if the file does not end there.
+    /// An append. `at`: it is refused if the file does not end there, as far as this part shows.
     Append { token: Token, bulk: Option<Bulk>, client: ClientUuid, at: Option<u64> },
     /// A truncation.
     Truncate(Truncating),

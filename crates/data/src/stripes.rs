@@ -94,7 +94,7 @@ impl Shards {
         if added.is_empty() {
             return false;
         }
-        if layout.is_spread() && matches!(front, QueuedOp::Write { .. }) {
+        if layout.is_spread() && matches!(front, QueuedOp::Write { .. } | QueuedOp::Append { .. }) {
             let next = next_stripes(layout, known, &added);
             added.extend(next);
         }
@@ -465,7 +465,7 @@ fn end_of(pending: &QueuedOp, object: &Object) -> u64 {
     let end = |from: u64, bytes: u32| from.saturating_add(u64::from(bytes));
     match pending {
         QueuedOp::Write { object_offset, bulk, .. } => end(*object_offset, bulk_bytes(*bulk)),
-        QueuedOp::Append { bulk, .. } => end(object.size_bytes(), bulk_bytes(*bulk)),
+        QueuedOp::Append { bulk, at, .. } => end(object.append_offset(*at), bulk_bytes(*bulk)),
         QueuedOp::WriteList(writing) => writing.pieces.end(),
         QueuedOp::Replay { lost, .. } => match &lost.change {
             ContentsChange::WriteList { pieces, .. } => pieces.end(),

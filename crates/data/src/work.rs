@@ -50,16 +50,18 @@ impl Shards {
             QueuedOp::WriteList(writing) => self.begin_write_list(turn, inode, writing),
             QueuedOp::Glimpse(glimpsing) => self.begin_glimpse(turn, inode, glimpsing),
             QueuedOp::Write { token, object_offset, bulk, client } => {
-                self.begin_write(turn, inode, (token, client), (Some(object_offset), bulk));
+                self.begin_write(turn, inode, (token, client), (object_offset, false, bulk));
             }
             QueuedOp::Append { token, bulk, client, at } => {
                 let object = self.objects.get(&inode);
                 let size_bytes = object.map_or(0, |object| object.size_bytes());
-                if at.is_some_and(|at| at != size_bytes) {
+                let offset = object.map_or(0, |object| object.append_offset(at));
+                let (layout, part) = (self.layout(inode), self.part(inode));
+                if at.is_some_and(|at| layout.part_end(part, at) != size_bytes) {
                     release(turn, bulk);
                     return self.answer(token, Err(Status::Stale));
                 }
-                self.begin_write(turn, inode, (token, client), (None, bulk));
+                self.begin_write(turn, inode, (token, client), (offset, true, bulk));
             }
             QueuedOp::Truncate(truncating) => self.begin_truncate(turn, inode, &truncating),
             QueuedOp::Allocate(allocating) => self.begin_allocate(turn, inode, &allocating),
@@ -77,16 +79,13 @@ impl Shards {
         }
     }
 
-    /// Without an offset: an append.
     fn begin_write(
         &mut self,
         turn: &mut Turn<'_>,
         inode: InodeNo,
         (token, client): (Token, ClientUuid),
-        (offset, bulk): (Option<u64>, Option<Bulk>),
+        (object_offset, exclusive, bulk): (u64, bool, Option<Bulk>),
     ) {
-        let Some(object) = self.objects.get_mut(&inode) else { return release(turn, bulk) };
-        let object_offset = offset.unwrap_or(object.size_bytes());
         let written_bytes = bulk_bytes(bulk);
         let end = object_offset.saturating_add(u64::from(written_bytes));
         let written = Answer::Written(Written { file_offset: object_offset, written_bytes });
@@ -95,7 +94,6 @@ impl Shards {
             release(turn, bulk);
             return self.answer(token, if fits { Ok(written) } else { Err(Status::TooLarge) });
         };
-        let exclusive = offset.is_none();
         self.begin_places(turn, inode, &[(object_offset, end)]);
         let block_bytes = self.asked_block_bytes(object_offset..end);
         let Some(object) = self.objects.get_mut(&inode) else { return release(turn, Some(bulk)) };

@@ -31,6 +31,8 @@ struct World {
     done: Vec<String>,
     /// What requests state.
     layout: Layout,
+    /// Writes are refused where the file does not end.
+    behind: bool,
 }
 
 fn shards_of(log: &[(Transno, Vec<u8>)], term: u32) -> Shards {
@@ -78,6 +80,7 @@ impl World {
             has_failed: false,
             done: Vec::new(),
             layout: LAYOUT,
+            behind: false,
         }
     }
 
@@ -110,7 +113,7 @@ impl World {
             bulk,
             client,
             kept: false,
-            behind: false,
+            behind: self.behind,
         };
         self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
         token
@@ -199,7 +202,7 @@ impl World {
         self.done.push(format!("{action:?}"));
         let operation = Operation::of(action.into(), (0, 0), &self.lane, self.store.patch_count());
         if let Operation::Patch { patch, .. } = &operation {
-            let is_within = patch.end() as u64 <= UNIT_BYTES;
+            let is_within = patch.end() as u64 <= self.layout.stripe_unit_bytes;
             assert!(is_within, "an object has the bytes of one stripe: {patch:?}");
         }
         let ended = self.store.complete(operation, result);
@@ -554,4 +557,32 @@ fn record_in_order(stripe_unit_bytes: u64, count: usize) -> (usize, usize) {
     }
     assert!(recorded.iter().all(|index| index % 2 == 0), "of this part: {recorded:?}");
     (recorded.len(), waits)
+}
+
+#[test]
+fn what_is_written_behind_follows_the_end_of_its_part() {
+    const UNIT: u64 = 1 << 16;
+    let write = |world: &mut World, inode: InodeNo, file_offset: u64, bytes: &[u8]| {
+        let clears = wire::ClearPrivileges::Nothing;
+        let body = Write { inode, file_offset, append: false, clears };
+        world.ask(Op::Write, &body, Some(bytes)).map(|_| ())
+    };
+    let unit = [7_u8; UNIT as usize];
+    let (mut world, inode) = part_of_two(0);
+    world.behind = true;
+    assert_eq!(write(&mut world, inode, 5, b"later"), Err(Status::Stale), "it is empty");
+    assert_eq!(write(&mut world, inode, 0, b"first"), Ok(()));
+    assert_eq!(write(&mut world, inode, 0, b"again"), Err(Status::Stale));
+    assert_eq!(write(&mut world, inode, 2 * UNIT, b"next"), Err(Status::Stale), "a hole before");
+    assert_eq!(write(&mut world, inode, 5, &unit[5..]), Ok(()));
+    assert_eq!(write(&mut world, inode, 2 * UNIT, b"next"), Ok(()));
+    assert_eq!(write(&mut world, inode, 2 * UNIT, b"next"), Err(Status::Stale));
+    let read = Read { inode, file_offset: 2 * UNIT, read_bytes: 10, accesses: false };
+    assert_eq!(world.ask(Op::Read, &read, None).unwrap().1, b"next");
+    let (mut world, inode) = part_of_two(1);
+    world.behind = true;
+    assert_eq!(write(&mut world, inode, UNIT, &unit), Ok(()), "the other part has the beginning");
+    assert_eq!(write(&mut world, inode, UNIT, &unit), Err(Status::Stale));
+    assert_eq!(write(&mut world, inode, 5 * UNIT, &unit), Err(Status::Stale), "a hole before");
+    assert_eq!(write(&mut world, inode, 3 * UNIT, &unit), Ok(()));
 }
