@@ -59,6 +59,8 @@ pub(crate) struct Spread {
     is_glimpsed: bool,
     /// The buffers of what was read.
     bufs: Vec<BufId>,
+    /// What is written behind of each part, when what is before it there was answered.
+    later: Vec<Part>,
 }
 
 /// What follows when all parts have been answered.
@@ -115,14 +117,19 @@ impl Client {
         let cuts = spread.cut(self.servers.map());
         let file_bytes_max = layout.file_bytes_max();
         let is_too_large = spread.wanted.iter().any(|piece| piece.end() > file_bytes_max);
-        if !spread.reads() && (cuts.len() < 2 || is_too_large) {
+        let is_behind = exchange.is_behind();
+        if !spread.reads() && (cuts.len() < 2 && !is_behind || is_too_large) {
             return; // The server refuses what is too large.
         }
         spread.parts = cuts;
         // What is read of one shard says nothing of what others change.
         let read_flags = if spread.reads() { request_flag::LEASES } else { 0 };
         exchange.flags &= !read_flags;
-        let parts = self.parts_of(exchange_id, &spread);
+        let mut parts = self.parts_of(exchange_id, &spread);
+        let count = parts.len();
+        if is_behind {
+            spread.later = spread.take_later(&mut parts);
+        }
         let Some((first, others)) = parts.split_first() else { return };
         self.release_xid(exchange_id);
         let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
@@ -130,12 +137,26 @@ impl Client {
         let (job_id, like) = (exchange.job_id, exchange.as_template());
         let Some(job) = self.jobs.get_mut(job_id) else { return };
         job.spread = Some(Box::new(spread));
-        job.pending_count += others.len();
+        job.pending_count += count - 1;
         for part in others {
             let mut exchange = like.as_template();
             exchange.become_part(part);
             self.add_and_route(exchange);
         }
+    }
+
+    /// A stripe's bytes that were written behind are there, or refused: writes those that come next
+    /// in the same part of the file. Where one was refused, the server refuses them too.
+    fn write_next_behind(&mut self, job_id: usize, answered: u16) {
+        let Some(job) = self.jobs.get_mut(job_id) else { return };
+        let Some(spread) = job.spread.as_mut() else { return };
+        let Some(part) = spread.next_behind(answered) else { return };
+        let (layout, op) = (Some(spread.layout), spread.op);
+        let new = Exchange::new(job_id, op, part.target);
+        let flags = request_flag::BEHIND;
+        let mut exchange = Exchange { flags, layout, is_split: true, ..new };
+        exchange.become_part(&part);
+        self.add_and_route(exchange);
     }
 
     /// A sync of a file's contents goes to all shards that may have some.
@@ -185,6 +206,7 @@ impl Client {
         let spread = job.spread.as_mut()?;
         spread.take(&reply);
         if !reply.last {
+            self.write_next_behind(job_id, reply.part);
             return None;
         }
         let is_abandoned = job.call.is_none();
@@ -280,6 +302,7 @@ impl Client {
 }
 
 /// A part that is about to become a request.
+#[derive(Debug)]
 struct Part {
     no: u16,
     target: Target,
@@ -322,8 +345,7 @@ impl Spread {
             }
             Op::Write => {
                 let write = Write::decode_all(body).ok()?;
-                let at_end = write.append || exchange.flags & request_flag::BEHIND != 0;
-                if at_end {
+                if write.append && !exchange.is_behind() {
                     return None;
                 }
                 (one(write.file_offset, bulk_bytes), false)
@@ -331,8 +353,9 @@ impl Spread {
             Op::WriteList => (WriteList::decode_all(body).ok()?.pieces.as_slice().to_vec(), false),
             _ => return None,
         };
-        let is_whole =
-            exchange.op == Op::WriteList || exchange.flags & request_flag::WRITE_BACK != 0;
+        let is_whole = exchange.op == Op::WriteList
+            || exchange.is_behind()
+            || exchange.flags & request_flag::WRITE_BACK != 0;
         Some(Self {
             op: exchange.op,
             inode,
@@ -347,7 +370,33 @@ impl Spread {
             end: 0,
             is_glimpsed: false,
             bufs: Vec::new(),
+            later: Vec::new(),
         })
+    }
+
+    /// Of what is written behind, a data shard gets one request after the other: it refuses what does
+    /// not follow the end of its part. Takes all but the first for each out of the requests.
+    fn take_later(&self, parts: &mut Vec<Part>) -> Vec<Part> {
+        let mut begun = Vec::new();
+        let is_later = |part: &mut Part| {
+            let index = self.part_of(part.no);
+            let is_later = begun.contains(&index);
+            begun.push(index);
+            is_later
+        };
+        parts.extract_if(.., is_later).collect()
+    }
+
+    /// The part of the file that a request is about.
+    fn part_of(&self, no: u16) -> Option<u32> {
+        let cut = self.parts.get(usize::from(no))?.first()?;
+        Some(self.layout.part(self.layout.stripe(cut.piece.file_offset)))
+    }
+
+    fn next_behind(&mut self, answered: u16) -> Option<Part> {
+        let part = self.part_of(answered);
+        let at = self.later.iter().position(|later| self.part_of(later.no) == part)?;
+        Some(self.later.remove(at))
     }
 
     const fn reads(&self) -> bool {

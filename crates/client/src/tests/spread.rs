@@ -441,3 +441,56 @@ fn what_no_file_can_reach_is_left_to_the_server() {
     let request = harness.take();
     assert_eq!(Read::decode_all(&request.body).unwrap().read_bytes, 4);
 }
+
+/// A write whose caller has its answer.
+fn write_behind(file_offset: u64, bulk_bytes: u32) -> Call<'static> {
+    let Call::Write(write) = write(file_offset, bulk_bytes) else { panic!("a write") };
+    Call::Write(Write { append: true, behind: true, ..write })
+}
+
+#[test]
+fn what_is_written_behind_is_sent_to_each_shard_in_order() {
+    let unit_bytes = 1 << 16;
+    let mut harness = harness();
+    harness.call(1, write_behind(UNIT - 10, 10 + 3 * unit_bytes));
+    let first = take_all(&mut harness);
+    assert_eq!(first.iter().map(offset).collect::<Vec<_>>(), [UNIT - 10, UNIT], "one to each");
+    let of = bulk(7, 10 + 3 * unit_bytes);
+    assert_eq!(first[1].bulk, part(of, 10, unit_bytes));
+    harness.answer(&first[1], &written(&first[1]));
+    let next = harness.take();
+    assert_eq!((offset(&next), next.bulk), (3 * UNIT, part(of, 10 + 2 * unit_bytes, unit_bytes)));
+    harness.answer(&next, &written(&next));
+    assert!(harness.requests.is_empty(), "the other shard has the rest");
+    harness.answer(&first[0], &written(&first[0]));
+    let last = harness.take();
+    assert_eq!((offset(&last), last.head.shard), (2 * UNIT, shard(2)));
+    for request in first.iter().chain([&next, &last]) {
+        assert!(request.head.flags & request_flag::BEHIND != 0, "the server refuses it elsewhere");
+        assert_eq!(request.head.layout, Some(LAYOUT));
+    }
+    harness.answer(&last, &written(&last));
+    let all = Written { file_offset: UNIT - 10, written_bytes: 10 + 3 * unit_bytes };
+    assert_eq!(harness.outcome(), Ok(Answer::Written(all)));
+}
+
+#[test]
+fn what_is_written_behind_in_one_stripe_goes_to_its_shard() {
+    let mut harness = harness();
+    harness.call(1, write_behind(UNIT + 5, 100));
+    let request = harness.take();
+    assert_eq!((offset(&request), request.head.shard), (UNIT + 5, shard(1)));
+    assert!(request.head.flags & request_flag::BEHIND != 0);
+    harness.answer(&request, &written(&request));
+    assert!(harness.outcome().is_ok());
+}
+
+#[test]
+fn what_is_written_behind_is_written_as_a_whole_or_fails() {
+    let mut harness = harness();
+    harness.call(1, write_behind(0, 2 << 16));
+    let parts = take_all(&mut harness);
+    harness.answer(&parts[0], &written(&parts[0]));
+    harness.fail(&parts[1], Status::Stale);
+    assert_eq!(harness.outcome(), Err(Status::Stale));
+}
