@@ -252,7 +252,7 @@ impl Leases {
     }
 
     /// A recalled holder was silent for a term. Returns the client that is to be fenced at the data
-    /// shard of a file. What it changes behind in a directory is refused here; its other directories
+    /// shards of a file. What it changes behind in a directory is refused here; its other directories
     /// are recalled, so that a client that walks through them waits for one further term only.
     pub(super) fn take_writing(&mut self, inode: InodeNo, now: Mono) -> Option<ClientUuid> {
         let is_directory = self.writing.directories.contains_key(&inode);
@@ -318,7 +318,6 @@ impl Lane {
         let writing = &self.leases.writing;
         let (session, client) = holder;
         if !writes
-            || attr.layout.is_some_and(|layout| layout.is_spread())
             || attr.inode.shard() != received.request.shard
             || writing.files.len() >= COUNT_MAX
             || !writing.has_space_for(client)
@@ -520,7 +519,7 @@ impl Lane {
         self.end_leases(turn, held.into_iter().map(LeaseKey::Writing).collect());
     }
 
-    /// Tells the data shard of a file that a client's lease of it was taken.
+    /// Tells all data shards that may have parts of a file that a client's lease of it was taken.
     pub(super) fn fence_writer(
         &mut self,
         turn: &mut Turn<'_>,

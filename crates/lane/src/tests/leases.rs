@@ -69,7 +69,7 @@ struct Recalled {
 #[derive(Clone, Debug)]
 pub(super) struct Granted {
     pub(super) head: Reply,
-    message: Vec<u8>,
+    pub(super) message: Vec<u8>,
     lease: Option<LeaseGrant>,
     further: Vec<Attr>,
     new_files: Option<NewFiles>,
@@ -89,7 +89,7 @@ impl Granted {
 /// A client lane that asks for leases.
 pub(super) struct Holder {
     fields: HelloFields,
-    peer: Peer,
+    pub(super) peer: Peer,
     /// When each request was sent.
     sent_at: BTreeMap<u64, Mono>,
     recalls: Vec<Recalled>,

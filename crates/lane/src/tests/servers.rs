@@ -9,6 +9,7 @@ mod file_client;
 mod leases;
 mod random;
 mod restated;
+mod written_behind;
 
 use super::across::{Act, encoded, made};
 use alloc::string::String;
