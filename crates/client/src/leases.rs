@@ -241,7 +241,7 @@ impl Client {
             new_name: judged(grants.new_name),
             contents: judged(grants.contents).filter(|_| !is_spread),
             entries: judged(grants.entries),
-            writing: judged(grants.writing).is_some() && !is_spread,
+            writing: judged(grants.writing).is_some(),
         };
         if let (Ok(Answer::Opened { handle, .. }), Some(_)) = (&result, granted.contents) {
             self.handles.set_opened_by(*handle, |by| by.contents = grants.contents);

@@ -2,14 +2,14 @@
 
 use super::harness::{Harness, ReceivedRequest, config};
 use super::{CALLER, FILE, attr};
-use crate::{Answer, Call, Client, Granted, GrantedAttributes, RecalledKey, Term};
+use crate::{Answer, Call, Client, Create, Granted, GrantedAttributes, RecalledKey, Term};
 use alloc::vec;
 use alloc::vec::Vec;
 use interface::Mono;
 use wire::{
-    Contents, Entry, Getattr, Glimpse, Glimpsed, Header, InodeNo, LeaseGrant, LeaseKey, LeaseNo,
-    List, Lookup, Name, Op, Recall, RecallNo, Reply, ReplyParts, Status, Unlink, Wire, Writer,
-    attr_flag, lease_flag, request_flag,
+    Attr, Contents, Created, Entry, Getattr, Glimpse, Glimpsed, Header, InodeNo, Layout,
+    LeaseGrant, LeaseKey, LeaseNo, List, Lookup, Name, Op, OpenFor, Recall, RecallNo, Reply,
+    ReplyParts, Status, Unlink, Wire, Writer, attr_flag, lease_flag, request_flag,
 };
 
 const GETATTR: Call<'static> = Call::Getattr(Getattr { inode: FILE });
@@ -485,4 +485,21 @@ fn no_reply_renews_the_term_before_the_frontend_has_taken_a_recall() {
     harness.answer(&ping, &[]);
     assert_eq!(harness.recalls.len(), 1);
     assert_eq!(harness.client.term().until, until);
+}
+
+#[test]
+fn a_new_file_over_several_shards_may_be_written_behind() {
+    let mut harness = harness();
+    harness.client = Client::new(config()).with_leases().with_writes_behind();
+    let (parent, name, open) = (PARENT, a(), Some(OpenFor::Write));
+    let (caller, mode, umask, exclusive) = (CALLER, 0o644, 0, false);
+    harness.call(1, Call::Create(Create { caller, parent, name, mode, umask, exclusive, open }));
+    let request = harness.take();
+    let layout = Some(Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2 });
+    let attr = Attr { layout, ..attr(FILE, 0) };
+    let created = Created { attr, made: true }.to_bytes();
+    harness.grant(&request, &created, 1, lease_flag::WRITING | lease_flag::CONTENTS);
+    let granted = harness.granted();
+    assert!(granted.writing);
+    assert_eq!(granted.contents, None, "its other data shards know of no lease");
 }
