@@ -367,25 +367,27 @@ impl Plan {
                 self.write_bytes_max = 300;
             }
             Rule::WriteBehind if self.depth.is_multiple_of(2) => self.change_names_behind(),
-            Rule::WriteBehind => {
-                // New files that one client writes and others look at.
-                const MIX: [(Kind, u64); 9] = [
-                    (Kind::Create, 6),
-                    (Kind::Setattr, 4),
-                    (Kind::Getattr, 4),
-                    (Kind::Unlink, 5),
-                    (Kind::Open, 6),
-                    (Kind::Read, 8),
-                    (Kind::Write, 12),
-                    (Kind::Resize, 2),
-                    (Kind::Close, 4),
-                ];
-                self.mix = MIX.to_vec();
-                (self.choice_count, self.name_count) = (2, 6);
-                self.write_bytes_max = 300;
-            }
+            Rule::WriteBehind => self.write_files_behind(),
             _ => {}
         }
+    }
+
+    /// Clients write new files that others look at.
+    pub(crate) fn write_files_behind(&mut self) {
+        const MIX: [(Kind, u64); 9] = [
+            (Kind::Create, 6),
+            (Kind::Setattr, 4),
+            (Kind::Getattr, 4),
+            (Kind::Unlink, 5),
+            (Kind::Open, 6),
+            (Kind::Read, 8),
+            (Kind::Write, 12),
+            (Kind::Resize, 2),
+            (Kind::Close, 4),
+        ];
+        self.mix = MIX.to_vec();
+        (self.choice_count, self.name_count) = (2, 6);
+        self.write_bytes_max = 300;
     }
 
     /// Clients make directories, and create and remove names in them, where others look.

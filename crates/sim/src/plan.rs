@@ -259,8 +259,18 @@ impl Plan {
             joins,
             drain_count,
             spreads,
+            writes_stripes,
         } = servers;
         self.spreads = spreads;
+        if spreads && writes_stripes {
+            let rule = Rule::WriteBehind;
+            let injection = [Injection::Rule(rule), Injection::Control(rule)];
+            if self.injection.is_some_and(|it| injection.contains(&it)) {
+                self.write_files_behind();
+                self.call_count = self.call_count.max(50);
+            }
+            self.write_bytes_max = Layout::SPREAD_UNIT_BYTES_MIN * 3 / 2;
+        }
         let count = narrow_u16(server_count);
         self.server_count = server_count;
         (self.meta_shard_count, self.data_shard_count) = (meta_count * count, data_count * count);

@@ -26,6 +26,8 @@ pub(crate) struct Servers {
     pub(crate) drain_count: u64,
     /// Files are spread over all servers.
     pub(crate) spreads: bool,
+    /// If so, writes are long enough for several stripes.
+    pub(crate) writes_stripes: bool,
 }
 
 /// Whether a rule is about files that are spread over servers.
@@ -52,7 +54,10 @@ impl Servers {
     /// Those of a seed; `None` for one server.
     pub(crate) fn of_seed(seed: u64) -> Option<Self> {
         let mut prng = Prng::new(seed ^ Self::STREAM);
-        prng.one_in(Self::ONE_IN).then(|| Self::roll(&mut prng))
+        prng.one_in(Self::ONE_IN).then(|| {
+            let servers = Self::roll(&mut prng);
+            Self { writes_stripes: prng.one_in(4), ..servers }
+        })
     }
 
     /// Those of a run in which a rule about several servers matters; `None` for other rules.
@@ -75,6 +80,11 @@ impl Servers {
             | Rule::CutsDurable
             | Rule::SyncParts
             | Rule::ReadAgain => 0,
+            // In a part of the runs a silent client is fenced at several servers.
+            Rule::WriteBehind if prng.one_in(3) => {
+                let (spreads, writes_stripes) = (true, true);
+                return Some(Self { spreads, writes_stripes, ..servers });
+            }
             _ => return None,
         };
         if !is_spread(rule) {
@@ -102,6 +112,7 @@ impl Servers {
             joins: prng.one_in(3),
             drain_count: prng.pick(&[0, 0, 1, 3]).unwrap_or(0),
             spreads: prng.one_in(2),
+            writes_stripes: false,
         }
     }
 }
