@@ -8,6 +8,7 @@ use crate::fixture::{Mount, Server, failure, kill, must, own_address, program, r
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -220,6 +221,50 @@ fn random_reads_and_writes_of_two_mounts_equal_an_array_of_bytes() {
     }
     other.stop();
     mount.stop();
+}
+
+#[test]
+fn what_is_written_to_new_files_is_seen_by_another_mount_and_outlives_a_server() {
+    let Some(cluster) = Cluster::new("wide_new") else { return };
+    let ([one, mut two, three], mount, dir) = wide(&cluster);
+    let other = cluster.mount(&three, "other");
+    let mut prng = fastrand::Rng::with_seed(9);
+    let write = |file: &mut File, model: &mut Vec<u8>, seed: u64, count: u64| {
+        let data = bytes(seed, count as usize);
+        file.write_all(&data).unwrap();
+        model.extend(data);
+    };
+    for number in 0..30_u64 {
+        let path = dir.join(format!("new{number}"));
+        let (mut file, mut model) = (File::create_new(&path).unwrap(), Vec::new());
+        for step in 0..prng.u64(..8) {
+            let unit = if prng.bool() { UNIT } else { 1 };
+            write(&mut file, &mut model, number << 8 | step, unit * prng.u64(1..6));
+        }
+        if number % 2 == 0 {
+            assert!(fs::read(there(&path, &mount, &other)).unwrap() == model, "while it is open");
+            write(&mut file, &mut model, number << 8 | 99, 3 * UNIT);
+        }
+        drop(file);
+        assert!(fs::read(there(&path, &mount, &other)).unwrap() == model, "file {number}");
+    }
+    // A server dies between the answers and the sync.
+    let path = dir.join("killed");
+    let (mut file, mut model) = (File::create_new(&path).unwrap(), Vec::new());
+    for step in 0..20 {
+        write(&mut file, &mut model, step, 5 * UNIT + 100);
+        if step == 10 {
+            kill(two.process.pid());
+            two.process.end();
+            let listen = two.address.clone();
+            two = cluster.serve("two", &listen, &[]);
+        }
+    }
+    file.sync_all().unwrap();
+    assert!(fs::read(there(&path, &mount, &other)).unwrap() == model);
+    other.stop();
+    mount.stop();
+    drop((one, two));
 }
 
 /// Reads until the buffer is full or the file ends.
