@@ -245,7 +245,11 @@ impl MountLane {
         let at = self.names_change_at(now, table, (directory, header.uid, header.gid))?;
         let cache = self.cache.as_ref()?;
         let inode = cache.found(now, directory, name)?.value?;
-        let attr = cache.attributes(now, inode)?.value;
+        // What is in such a directory was made there, so it has another name only if it was linked here.
+        let attr = match cache.attributes(now, inode) {
+            Some(known) => known.value,
+            None => unknown(inode, at),
+        };
         let is_single = attr.kind == FileKind::File
             && attr.nlink == 1
             && !table.directories.may_be_linked(inode);
@@ -360,14 +364,20 @@ const fn may_have_new_names(attr: &Attr) -> bool {
 
 /// The attributes of a new file.
 fn new_file(create: &Create<'_>, inode: InodeNo, at: Timestamp) -> Attr {
+    let (mode, wire::Caller { uid, gid, .. }) = (create.mode & !create.umask, create.caller);
+    Attr { mode, uid, gid, ..unknown(inode, at) }
+}
+
+/// Those of a file of which only the name is known.
+fn unknown(inode: InodeNo, at: Timestamp) -> Attr {
     Attr {
         inode,
         kind: FileKind::File,
         flags: 0,
-        mode: create.mode & !create.umask,
+        mode: 0,
         nlink: 1,
-        uid: create.caller.uid,
-        gid: create.caller.gid,
+        uid: 0,
+        gid: 0,
         rdev: 0,
         size_bytes: 0,
         allocated_bytes: 0,

@@ -373,6 +373,22 @@ fn a_removal_is_answered_at_once_and_the_name_waits_for_it() {
 }
 
 #[test]
+fn a_file_that_was_just_written_is_removed_at_once() {
+    let mut harness = mount();
+    let inode = harness.creates_early(b"a");
+    harness.is_made(inode, ALL);
+    harness.write_at(inode, 0);
+    assert_eq!(harness.reply().status, Status::Ok);
+    let written = harness.take();
+    harness.answer(&written, &Written { file_offset: 0, written_bytes: 100 }.to_bytes());
+    // Its attributes are not known any more.
+    harness.unlink(b"a");
+    assert_eq!(harness.status(), Status::Ok);
+    let received = harness.take();
+    assert_eq!(Unlink::decode_all(&received.body).unwrap().behind, Some(MADE_AT));
+}
+
+#[test]
 fn what_may_have_other_names_is_removed_by_the_server() {
     // A link was made and removed; another directory's file was moved here; a file has two names.
     let link = |harness: &mut Harness, inode: InodeNo| {

@@ -366,7 +366,6 @@ fn names_are_changed_behind_in_directories_of_another_shard_than_their_parents()
         for file in 0..30 {
             fs::write(dir.join(format!("f{file}")), bytes_of(file)).unwrap();
         }
-        assert_eq!(names(&dir).len(), 30);
         for file in 0..10 {
             fs::remove_file(dir.join(format!("f{file}"))).unwrap();
         }
