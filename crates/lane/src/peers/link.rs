@@ -474,9 +474,10 @@ impl Lane {
             return;
         }
         let Some(lane) = self.peers.links.conns.remove(&conn) else { return };
-        let was_up = self.peers.links.conn_to(lane) == Some(conn);
-        if !was_up && !self.config.rules.hold(Rule::OldConnectionEnded) {
-            return;
+        let up = self.peers.links.conn_to(lane);
+        let was_up = up == Some(conn);
+        if up.is_some() && !was_up {
+            return; // A newer one is there.
         }
         self.peer_is_down(turn.now.mono, lane);
         if was_up {
