@@ -119,6 +119,25 @@ impl TimedChange {
     }
 }
 
+/// The changes that a write is. Of a file over several servers each stripe is one: until the write is
+/// answered, the bytes of a later stripe may be seen before those of an earlier one (R13.35). Those
+/// of an append may not.
+pub(crate) fn by_stripe(
+    unit_bytes: u64,
+    from: u64,
+    write_bytes: u64,
+    value: u8,
+) -> Vec<FileChange> {
+    let until = from + write_bytes;
+    let piece = |stripe: u64| {
+        let start = from.max(stripe * unit_bytes);
+        let end = until.min((stripe + 1).saturating_mul(unit_bytes));
+        FileChange::Write { from: start, write_bytes: end - start, value }
+    };
+    let last = until.saturating_sub(1).max(from) / unit_bytes;
+    (from / unit_bytes..=last).map(piece).collect()
+}
+
 /// The bytes that a read returned, and whether the file ends behind them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'a> {
@@ -384,6 +403,22 @@ mod tests {
         let changes = [missed, write(6, 2, 10, false)];
         explain(&changes, &whole(&[1, 1, 1, 1, 0, 0, 2, 2, 2, 2])).unwrap();
         explain(&changes, &whole(&[0, 0, 0, 0, 0, 0, 2, 2, 2, 2])).unwrap_err();
+    }
+
+    #[test]
+    fn growth_by_a_later_stripe_may_be_seen_first() {
+        let timed = |stripes: &[FileChange]| -> Vec<TimedChange> {
+            let all = stripes.iter();
+            all.map(|change| TimedChange { certain: false, ..timed(*change, 0, true) }).collect()
+        };
+        let found = |bytes| Found { from: 2, ..whole(bytes) };
+        let spread = timed(&by_stripe(4, 2, 5, 1));
+        assert_eq!(spread.len(), 2);
+        explain(&spread, &found(&[0, 0, 1, 1, 1])).unwrap();
+        explain(&spread, &found(&[1, 1, 0, 1, 1])).unwrap_err();
+        let whole = timed(&by_stripe(u64::MAX, 2, 5, 1));
+        assert_eq!(whole.len(), 1);
+        explain(&whole, &found(&[0, 0, 1, 1, 1])).unwrap_err();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Client processes: their lanes' turns, the calls they make and the replies they get.
 
-use crate::bytes::{FileChange, Found, TimedChange, explain_all};
+use crate::bytes::{FileChange, Found, TimedChange, by_stripe, explain_all};
 use crate::cache::{KernelCache, Offer};
 use crate::cluster::server_at;
 use crate::due::{CLOCK_RATE, Due, End, Place};
@@ -444,22 +444,22 @@ impl Simulation {
 
     /// Records the change of a call to a file's contents: when it begins and again when it ends.
     pub(crate) fn record_change(&mut self, tag: Tag, call: &CallRecord) {
+        let unit_bytes = self.plan.spread_unit_bytes();
         let (inode, changes) = match call.spec {
             CallSpec::WriteList { inode, value, .. } => {
-                let change = |piece: Piece| FileChange::Write {
-                    from: piece.file_offset,
-                    write_bytes: u64::from(piece.piece_bytes),
-                    value,
+                let change = |piece: Piece| {
+                    by_stripe(unit_bytes, piece.file_offset, u64::from(piece.piece_bytes), value)
                 };
-                (inode, call.spec.pieces().iter().map(change).collect())
+                (inode, call.spec.pieces().iter().flat_map(change).collect())
             }
             CallSpec::Write { inode, file_offset, append, write_bytes, value, .. } => {
                 let replied = call.result().and_then(|result| result.file_offset);
-                let from = if append { replied } else { Some(file_offset) };
-                let change = from.map_or(FileChange::Append { write_bytes, value }, |from| {
-                    FileChange::Write { from, write_bytes, value }
-                });
-                (inode, vec![change])
+                let changes = match replied {
+                    _ if !append => by_stripe(unit_bytes, file_offset, write_bytes, value),
+                    Some(from) => vec![FileChange::Write { from, write_bytes, value }],
+                    None => vec![FileChange::Append { write_bytes, value }],
+                };
+                (inode, changes)
             }
             CallSpec::Resize { inode, size_bytes, .. } => {
                 (inode, vec![FileChange::Truncate { size_bytes }])

@@ -223,6 +223,11 @@ impl Plan {
         Layout { stripe_unit_bytes: self.stripe_unit_bytes, ..Layout::DEFAULT }
     }
 
+    /// The bytes of a stripe of files over several servers; of other files all.
+    pub(crate) fn spread_unit_bytes(&self) -> u64 {
+        if self.spreads { self.layout().stripe_unit_bytes } else { u64::MAX }
+    }
+
     /// A place in a file: near its beginning or, if its stripes are spread, near the end of one of
     /// them.
     pub(crate) fn place(&self, number: u64) -> u64 {
