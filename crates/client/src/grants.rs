@@ -23,6 +23,8 @@ pub(crate) struct JobGrants {
     pub(crate) contents: Option<OneGrant>,
     pub(crate) entries: Option<OneGrant>,
     pub(crate) writing: Option<OneGrant>,
+    /// The pages that parts of a file over several data shards have granted.
+    pub(crate) parts: Vec<OneGrant>,
     /// Attributes of further inodes.
     pub(crate) further: Vec<(Attr, OneGrant)>,
 }

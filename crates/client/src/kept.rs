@@ -30,6 +30,8 @@ pub struct KeptOpen {
     pub handle: HandleId,
     /// The open that the server has answered was closed since.
     pub is_first_closed: bool,
+    /// Its stripes are at several data shards.
+    pub is_spread: bool,
 }
 
 /// Who opened a file, and what the reply granted.
@@ -37,6 +39,7 @@ pub struct KeptOpen {
 pub(crate) struct OpenedBy {
     pub(crate) ids: (u32, u32),
     pub(crate) contents: Option<OneGrant>,
+    pub(crate) is_spread: bool,
 }
 
 /// A handle that the server knows.
@@ -49,6 +52,7 @@ struct Registered {
     leased: bool,
     user_count: usize,
     is_first_closed: bool,
+    is_spread: bool,
 }
 
 /// The kept handles of a client lane.
@@ -86,13 +90,14 @@ impl Client {
     /// drop what they have cached when they are told to. To be called when the answer is taken.
     pub fn keep(&mut self, handle: HandleId) {
         let Some(file) = self.handles.get(handle) else { return };
-        let OpenedBy { ids, contents } = file.by;
+        let OpenedBy { ids, contents, is_spread } = file.by;
         let Some(grant) = contents.filter(|_| file.open && file.open_for == OpenFor::Read) else {
             return;
         };
         self.forget_kept(file.inode);
         let (inode, leased, user_count, is_first_closed) = (file.inode, true, 1, false);
-        let registered = Registered { inode, ids, grant, leased, user_count, is_first_closed };
+        let registered =
+            Registered { inode, ids, grant, leased, user_count, is_first_closed, is_spread };
         self.kept.registered.insert(handle, registered);
         self.kept.files.insert(inode, handle);
         self.kept.leased.insert(handle);
@@ -112,7 +117,8 @@ impl Client {
         self.handles.idle_count -= usize::from(registered.user_count == 0);
         registered.user_count += 1;
         self.kept.opens.insert(handle, known);
-        Some(KeptOpen { handle, is_first_closed: registered.is_first_closed })
+        let Registered { is_first_closed, is_spread, .. } = *registered;
+        Some(KeptOpen { handle, is_first_closed, is_spread })
     }
 
     /// Opens a directory that is kept, unless it is open: with the handle that the server knows,

@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 use interface::{Bulk, ConnId, Mono, NetAction, Turn};
 use wire::{
     Attr, Grants, Header, InodeNo, Layout, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError,
-    Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, request_flag,
+    Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, lease_flag, request_flag,
 };
 
 /// A client that was not used for this long sends no more Pings: its leases end.
@@ -227,24 +227,22 @@ impl Client {
             holds.then_some(term.until)
         };
         let attributes_no = grants.attributes.map_or(LeaseNo(0), |grant| grant.lease_no);
-        // Its other data shards know of no lease.
-        let is_spread = matches!(
-            &result,
-            Ok(Answer::Opened { attr: Attr { layout: Some(layout), .. }, .. }
-                | Answer::Created { attr: Attr { layout: Some(layout), .. }, .. })
-                if layout.is_spread()
-        );
+        // Of a file over several data shards each part grants its own pages.
+        let all_hold = grants.parts.iter().all(|grant| judged(Some(*grant)).is_some());
         let granted = Granted {
             attributes: judged(grants.attributes),
             attributes_no,
             name: judged(grants.name),
             new_name: judged(grants.new_name),
-            contents: judged(grants.contents).filter(|_| !is_spread),
+            contents: judged(grants.contents).filter(|_| all_hold),
             entries: judged(grants.entries),
             writing: judged(grants.writing).is_some(),
         };
-        if let (Ok(Answer::Opened { handle, .. }), Some(_)) = (&result, granted.contents) {
-            self.handles.set_opened_by(*handle, |by| by.contents = grants.contents);
+        if let (Ok(Answer::Opened { handle, attr }), Some(_)) = (&result, granted.contents) {
+            let is_spread = attr.layout.is_some_and(|layout| layout.is_spread());
+            self.handles.set_opened_by(*handle, |by| {
+                (by.contents, by.is_spread) = (grants.contents, is_spread);
+            });
         }
         let further = grants.further.iter().filter_map(|(attr, grant)| {
             let inode = if Some(attr.inode) == root { InodeNo::ROOT } else { attr.inode };
@@ -436,7 +434,7 @@ impl Client {
         self.check_term(now);
         let Some(exchange) = self.requests.get(exchange_id) else { return };
         let Some(link) = self.servers.link_mut(link_index) else { return };
-        let Exchange { job_id, op, sent_at, .. } = *exchange;
+        let Exchange { job_id, op, sent_at, is_split, .. } = *exchange;
         let granted_count = lease.map_or(0, |lease| lease.granted.count_ones() as usize);
         let granted_count = u64::try_from(granted_count + further.len()).unwrap_or(u64::MAX);
         self.counts.granted_count += granted_count;
@@ -458,6 +456,9 @@ impl Client {
         let grant = OneGrant { link_index, conn_epoch, lease_no: lease.lease_no, term_no };
         if let Some(job) = self.jobs.get_mut(job_id) {
             job.grants.add(op, lease.granted, grant);
+            if is_split && op == Op::Read && lease.granted & lease_flag::CONTENTS != 0 {
+                job.grants.parts.push(grant);
+            }
             job.grants.further.extend(further.into_iter().map(|attr| (attr, grant)));
         }
     }

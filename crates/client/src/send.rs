@@ -14,7 +14,6 @@ use crate::requests::{Exchange, Place};
 use crate::server::Server;
 use crate::servers::INITIAL;
 use crate::session::SlotClass;
-use crate::spread::is_split_op;
 use crate::wait_cause::WaitCause;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
@@ -523,5 +522,23 @@ impl Client {
             self.release_xid(exchange_id);
         }
         self.requests.wait_until(at, exchange_id);
+    }
+}
+
+/// Whether a request of this op is split where a file's stripes are spread.
+const fn is_split_op(op: Op, target: Target) -> bool {
+    match target {
+        Target::Contents(..) => {
+            matches!(
+                op,
+                Op::Read | Op::ReadList | Op::Write | Op::WriteList | Op::Allocate | Op::Seek
+            )
+        }
+        Target::DataShard(_) => matches!(op, Op::Sync),
+        Target::Inode(_)
+        | Target::MetaShard(_)
+        | Target::Shard(_)
+        | Target::Lane(_)
+        | Target::Link(_) => false,
     }
 }

@@ -42,6 +42,10 @@ pub(crate) struct Spread {
     inode: InodeNo,
     layout: Layout,
     accesses: bool,
+    /// What is read stays in a page cache.
+    fills_pages: bool,
+    /// How many requests were sent for parts.
+    asked_count: usize,
     /// What the caller wants to read or write.
     wanted: Vec<Piece>,
     /// The parts that are out, or were last.
@@ -122,11 +126,9 @@ impl Client {
             return; // The server refuses what is too large.
         }
         spread.parts = cuts;
-        // What is read of one shard says nothing of what others change.
-        let read_flags = if spread.reads() { request_flag::LEASES } else { 0 };
-        exchange.flags &= !read_flags;
         let mut parts = self.parts_of(exchange_id, &spread);
         let count = parts.len();
+        spread.asked_count = count;
         if is_behind {
             spread.later = spread.take_later(&mut parts);
         }
@@ -230,6 +232,11 @@ impl Client {
             Step::Done(outcome) => outcome,
         };
         let spread = job.spread.take()?;
+        // A page that no part answers for could not be recalled.
+        let has_all = job.grants.parts.len() == spread.asked_count;
+        if !has_all && self.config.rules.hold(Rule::PageParts) {
+            job.grants.contents = None;
+        }
         let op = spread.op;
         let outcome = match outcome {
             Ok(()) => Ok(self.joined(*spread)),
@@ -249,6 +256,8 @@ impl Client {
         // One request for each: there are few.
         spread.parts = cuts.into_iter().map(|cut| Vec::from([cut])).collect();
         job.pending_count += spread.parts.len();
+        spread.asked_count += spread.parts.len();
+        let flags = if spread.fills_pages { request_flag::LEASES } else { 0 };
         let mut made = Vec::with_capacity(spread.parts.len());
         for (no, cuts) in (0..).zip(&spread.parts) {
             let mut body = Vec::new();
@@ -257,7 +266,7 @@ impl Client {
             let target = Target::Contents(spread.inode, file_offset);
             let request = Exchange::new(job_id, spread.op, target);
             let layout = Some(spread.layout);
-            made.push(Exchange { part: no, body, layout, is_split: true, ..request });
+            made.push(Exchange { part: no, body, flags, layout, is_split: true, ..request });
         }
         made.into_iter().for_each(|exchange| self.add_and_route(exchange));
     }
@@ -361,6 +370,8 @@ impl Spread {
             inode,
             layout,
             accesses,
+            fills_pages: exchange.op == Op::Read && exchange.flags & request_flag::LEASES != 0,
+            asked_count: 0,
             wanted,
             parts: Vec::new(),
             failed: None,
@@ -577,22 +588,4 @@ pub(crate) fn slice(bulk: Bulk, from: u32, bulk_bytes: u32) -> Bulk {
         return bulk;
     }
     Bulk { start: bulk.start + from, bulk_bytes, crc32c: None, mac: NO_MAC, ..bulk }
-}
-
-/// Whether a request of this op is split where a file's stripes are spread.
-pub(crate) fn is_split_op(op: Op, target: Target) -> bool {
-    match target {
-        Target::Contents(..) => {
-            matches!(
-                op,
-                Op::Read | Op::ReadList | Op::Write | Op::WriteList | Op::Allocate | Op::Seek
-            )
-        }
-        Target::DataShard(_) => op == Op::Sync,
-        Target::Inode(_)
-        | Target::MetaShard(_)
-        | Target::Shard(_)
-        | Target::Lane(_)
-        | Target::Link(_) => false,
-    }
 }

@@ -23,6 +23,7 @@ mod secrets;
 mod servers;
 mod spread;
 mod spread_model;
+mod spread_pages;
 
 use wire::{Attr, Caller, FileKind, Groups, InodeNo, Timestamp, Transno};
 

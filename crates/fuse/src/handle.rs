@@ -11,6 +11,7 @@
 
 use crate::abi::Opcode;
 use crate::args::split;
+use client::KeptOpen;
 use wire::{Attr, ClearPrivileges, HandleId, InodeNo};
 
 const SET_ID: u64 = 1 << 63;
@@ -31,6 +32,11 @@ impl FileHandle {
         let bit = |bit: u64, is_set: bool| if is_set { bit } else { 0 };
         let spread = attr.layout.is_some_and(|layout| layout.is_spread());
         Self(handle.0 | bit(SET_ID, set_id) | bit(CAPABILITY, capability) | bit(SPREAD, spread))
+    }
+
+    /// The handle of a file that is opened without the server, to read it.
+    pub(crate) const fn kept(kept: KeptOpen) -> Self {
+        Self(kept.handle.0 | if kept.is_spread { SPREAD } else { 0 })
     }
 
     pub(crate) const fn id(self) -> HandleId {

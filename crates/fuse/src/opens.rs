@@ -56,7 +56,7 @@ impl MountLane {
     ) {
         // Until the reply to an earlier open was applied, there may be older pages.
         let keeps = kept.is_first_closed || self.leases.has_dropped_earlier(turn.now.mono, inode);
-        let opened = FileHandle(kept.handle.0).cached();
+        let opened = FileHandle::kept(kept).cached();
         self.encode(turn, pending_id, |out| put_cached_open(out, opened, keeps));
     }
 

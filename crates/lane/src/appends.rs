@@ -11,7 +11,7 @@
 
 use crate::Lane;
 use crate::peers::message::PeerBody;
-use crate::request::ReceivedRequest;
+use crate::request::{Asked, ReceivedRequest};
 use crate::response::Response;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -134,6 +134,28 @@ impl Appends {
 }
 
 impl Lane {
+    /// The connection to a lane has ended: it asks again for the appends that it still has.
+    pub(crate) fn forget_appends_of(&mut self, lane: PeerLane) {
+        let appends = |asked: &Asked| matches!(asked, Asked::Look { appends: Some(_), .. });
+        self.spread.early.retain(|(from, asked)| *from != lane || !appends(asked));
+        if self.config.rules.hold(Rule::AppendReopened) {
+            self.spread.appends.forget_lane(lane);
+        }
+    }
+
+    /// An append that this lane was asked for has ended.
+    pub(crate) fn on_end_append(&mut self, inode: InodeNo, session: SessionId) {
+        for (_, asked) in &mut self.spread.early {
+            // The home shard still waits for the answer.
+            if let Asked::Look { inode: of, appends, .. } = asked
+                && *of == inode
+            {
+                *appends = appends.filter(|known| *known != session);
+            }
+        }
+        self.spread.appends.open(inode, session);
+    }
+
     /// Answers a request about the end of a file that another session appends to. Returns whether
     /// it was answered.
     pub(crate) fn hinders_append(
@@ -150,6 +172,19 @@ impl Lane {
             self.end_refused(turn, received, status);
         }
         true
+    }
+
+    /// The same for a request that has waited for leases: a session may have begun to append since.
+    pub(crate) fn hinders_append_after_wait(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> bool {
+        let Some(status) = self.append_status(turn, received) else { return false };
+        if status == Status::RetryLater {
+            self.reset_slot(received);
+        }
+        self.hinders_append(turn, received)
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other op concerns the end of a file")]

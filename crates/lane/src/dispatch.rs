@@ -568,7 +568,7 @@ impl Lane {
             data::DataRequest { token, op, shard, layout, body: &body, bulk, client, kept, behind };
         if let Some(whole) = self.data.whole_file(&ask) {
             let appends = whole.appends.then_some(received.request.session);
-            let request = crate::spread::WholeRequest { token, op, shard, body, client, appends };
+            let request = crate::request::WholeRequest { token, op, shard, body, client, appends };
             self.begin_whole_request(turn, whole, request);
             return Ok(());
         }

@@ -301,18 +301,20 @@ impl Lane {
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         let gathers = self.append_at().is_some() && !self.commit.has_failed();
-        let others = self.peers.is_waiting() || self.waiters.has_locked();
+        let others =
+            self.peers.is_waiting() || self.waiters.has_locked() || self.spread.pages.is_waiting();
         !self.recovery.is_over() || self.txns.is_pausing() || gathers || others
     }
 
-    /// Whether a change over several shards is not over at all of them.
+    /// Whether a change over several shards, a truncation included, is not over at all of them.
     #[must_use]
     pub fn has_transactions(&self) -> bool {
-        !self.txns.is_at_rest()
+        !self.txns.is_at_rest() || !self.spread.has_no_cuts()
     }
 
     /// Ends the lane when everything begun has ended.
     fn stop(&mut self, turn: &mut Turn<'_>) {
+        self.drop_waiting_cuts();
         let logged = self.commit.is_idle() || self.commit.has_failed();
         let answered = self.waiters.answers.is_empty() || self.commit.has_failed();
         let idle = answered && self.data.is_idle() && logged;

@@ -123,7 +123,12 @@ impl Leases {
     }
 
     /// Recalls a key from all clients but this one. Returns whether any of them has a lease of it.
-    fn recall(&mut self, conflict: &LeaseConflict, client: ClientUuid, now: Mono) -> bool {
+    pub(crate) fn recall(
+        &mut self,
+        conflict: &LeaseConflict,
+        client: ClientUuid,
+        now: Mono,
+    ) -> bool {
         let LeaseConflict { key, name } = conflict;
         if let LeaseKey::Writing(inode) = key {
             return self.recall_writing(*inode, client, now);
@@ -169,7 +174,7 @@ impl Leases {
     }
 
     /// A request is suspended until leases of its keys end.
-    fn begin_wait(&mut self, keys: &[LeaseKey], now: Mono) {
+    pub(crate) fn begin_wait(&mut self, keys: &[LeaseKey], now: Mono) {
         self.counts.wait_count += 1;
         for key in keys {
             let wait = self.waits.entry(*key).or_default();

@@ -66,6 +66,7 @@ mod nonces;
 mod notifications;
 mod ops;
 mod outbox;
+mod part_pages;
 mod peers;
 mod phase;
 mod questions;

@@ -20,7 +20,7 @@ mod restate;
 pub(crate) mod tagged;
 
 use crate::Lane;
-use crate::request::Sizing;
+use crate::request::{Asked, Sizing};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
@@ -414,18 +414,26 @@ impl Lane {
             PeerBody::Restated {} => self.on_restated(turn, from),
             PeerBody::WriterFenced { inode, client } => self.on_writer_fenced(inode, client),
             PeerBody::LookAtPart { inode, number, durable, appends } => {
-                self.on_look_at_part(turn, from, (inode, number, durable), appends);
+                let asked = Asked::Look { inode, number, durable, appends };
+                self.on_part_asked(turn, from, asked);
             }
             PeerBody::PartContents { inode, number, shard, contents } => {
                 self.on_part_contents(turn, (inode, number, shard), contents);
             }
             PeerBody::CutPart { inode, number, oldest, size_bytes, layout } => {
-                self.on_cut_part(turn, from, (inode, number, oldest), (size_bytes, layout));
+                let asked = Asked::Cut { inode, number, oldest, size_bytes, layout };
+                self.on_part_asked(turn, from, asked);
             }
             PeerBody::PartCut { inode, number, shard, is_cut } => {
                 self.on_part_cut(turn, (inode, number, shard), is_cut);
             }
             PeerBody::EndAppend { inode, session } => self.on_end_append(inode, session),
+            PeerBody::RecallPages { inode, number, client } => {
+                self.on_part_asked(turn, from, Asked::Recall { inode, number, client });
+            }
+            PeerBody::PagesRecalled { inode, number, shard } => {
+                self.on_pages_recalled(turn, (inode, number, shard));
+            }
         }
     }
 }

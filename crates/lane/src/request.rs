@@ -4,9 +4,12 @@ use crate::connections::Open;
 use crate::request_header::{RequestHeader, Target, Times};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use data::Token;
 use interface::{Bulk, ConnId, ContentsMac, Span, mac_of};
 use meta::{LeaseKey, Unit};
-use wire::{InodeNo, PeerLane, Request, ShardId, Status, Transno};
+use wire::{
+    ClientUuid, InodeNo, Layout, Op, PeerLane, Request, SessionId, ShardId, Status, Transno,
+};
 
 /// A request with its connection, frame and bulk.
 #[derive(Clone, Copy, Debug)]
@@ -96,4 +99,32 @@ pub(crate) struct PartWork {
     pub(crate) cut_by: Option<PeerLane>,
     /// It must be durable before the answer.
     pub(crate) durable: bool,
+}
+
+/// A client's request about all of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WholeRequest {
+    pub(crate) token: Token,
+    pub(crate) op: Op,
+    pub(crate) shard: ShardId,
+    pub(crate) body: Vec<u8>,
+    pub(crate) client: ClientUuid,
+    /// The session that is to append to the file.
+    pub(crate) appends: Option<SessionId>,
+}
+
+/// A message about a part that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    Recall { inode: InodeNo, number: u64, client: ClientUuid },
+    Look { inode: InodeNo, number: u64, durable: bool, appends: Option<SessionId> },
+    Cut { inode: InodeNo, number: u64, oldest: u64, size_bytes: u64, layout: Layout },
+}
+
+impl Asked {
+    pub(crate) const fn inode(&self) -> InodeNo {
+        let (Self::Recall { inode, .. } | Self::Look { inode, .. } | Self::Cut { inode, .. }) =
+            self;
+        *inode
+    }
 }

@@ -13,8 +13,9 @@
 use crate::Lane;
 use crate::appends::Appends;
 use crate::config::Share;
+use crate::part_pages::PartPages;
 use crate::peers::message::PeerBody;
-use crate::request::{PartWork, Sizing};
+use crate::request::{Asked, PartWork, Sizing, WholeRequest};
 use crate::waiters::{Cause, Waiter};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -22,21 +23,9 @@ use data::{Answer, DataRequest, Token, WholeFile};
 use disk::Change;
 use interface::Turn;
 use wire::{
-    ClientUuid, Contents, InodeNo, Layout, Op, PeerLane, Rule, SessionId, ShardId, Status, Transno,
-    Wire as _, Writer,
+    Contents, InodeNo, Layout, PeerLane, Rule, SessionId, ShardId, Status, Transno, Wire as _,
+    Writer,
 };
-
-/// A client's request about all of a file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct WholeRequest {
-    pub(crate) token: Token,
-    pub(crate) op: Op,
-    pub(crate) shard: ShardId,
-    pub(crate) body: Vec<u8>,
-    pub(crate) client: ClientUuid,
-    /// The session that is to append to the file.
-    pub(crate) appends: Option<SessionId>,
-}
 
 /// What is to be done with all of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,15 +88,9 @@ pub(crate) struct Spread {
     /// Cuts that other lanes have asked for and may ask for again: whether each is recorded.
     cuts: BTreeMap<(PeerLane, u64), bool>,
     /// What was asked for before recovery was over, or the map was known.
-    early: Vec<(PeerLane, Asked)>,
+    pub(crate) early: Vec<(PeerLane, Asked)>,
     pub(crate) appends: Appends,
-}
-
-/// A message about a part that waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Asked {
-    Look { inode: InodeNo, number: u64, durable: bool, appends: Option<SessionId> },
-    Cut { inode: InodeNo, number: u64, oldest: u64, size_bytes: u64, layout: Layout },
+    pub(crate) pages: PartPages,
 }
 
 impl Spread {
@@ -116,7 +99,7 @@ impl Spread {
         let running = self.files.values().flat_map(|file| &file.running);
         let waiting = self.files.values().flat_map(|file| &file.waiting);
         let mut all = running.map(|it| &it.whole).chain(waiting.map(|(whole, _)| whole));
-        all.all(|whole| whole.cut().is_none())
+        self.pages.has_no_cuts() && all.all(|whole| whole.cut().is_none())
     }
 
     fn oldest_cut(&self) -> u64 {
@@ -182,7 +165,20 @@ impl Lane {
         WholeFile { inode, layout, cut, appends: _ }: WholeFile,
         request: WholeRequest,
     ) {
-        self.begin_whole(turn, (inode, layout), Whole::Request { request, cut });
+        match cut {
+            Some(size_bytes) => self.begin_cut(turn, (inode, layout), (size_bytes, request)),
+            None => self.begin_whole(turn, (inode, layout), Whole::Request { request, cut }),
+        }
+    }
+
+    /// The pages of all parts are recalled.
+    pub(crate) fn run_cut(
+        &mut self,
+        turn: &mut Turn<'_>,
+        of: (InodeNo, Layout),
+        (size_bytes, request): (u64, WholeRequest),
+    ) {
+        self.begin_whole(turn, of, Whole::Request { request, cut: Some(size_bytes) });
     }
 
     /// The metadata shard asks for the durable contents of a file.
@@ -221,10 +217,7 @@ impl Lane {
                 // It may have ended meanwhile.
                 *appends = appends.filter(|it| self.spread.appends.is_held(inode, *it));
             }
-            // Numbers rise over restarts.
-            let of_start = self.config.boot_id << 32;
-            let number = self.spread.number_last.max(of_start) + 1;
-            self.spread.number_last = number;
+            let number = self.next_whole_number();
             let home = self.config.map.data_shard(inode, 0);
             let all = self.config.map.data_shards(inode, layout);
             let mut then: BTreeSet<ShardId> = all.filter(|shard| *shard != home).collect();
@@ -259,6 +252,13 @@ impl Lane {
             }
             self.on_part_answered(turn, inode, number);
         }
+    }
+
+    /// The number of an operation: they rise over restarts.
+    pub(crate) fn next_whole_number(&mut self) -> u64 {
+        let of_start = self.config.boot_id << 32;
+        self.spread.number_last = self.spread.number_last.max(of_start) + 1;
+        self.spread.number_last
     }
 
     /// Asks a data shard to do its part.
@@ -387,66 +387,29 @@ impl Lane {
         let files = &mut self.spread.files;
         let (inode, file) = files.iter_mut().find(|(_, file)| file.running.iter().any(is_it))?;
         let (inode, index) = (*inode, file.running.iter().position(is_it)?);
-        let Running { contents, .. } = file.running.swap_remove(index);
+        let Running { contents, whole, .. } = file.running.swap_remove(index);
         self.advance_whole(turn, inode);
+        if whole.cut().is_some() {
+            self.end_cut(turn, inode);
+        }
         contents
     }
 
     // At another shard.
 
-    pub(crate) fn on_look_at_part(
-        &mut self,
-        turn: &mut Turn<'_>,
-        from: PeerLane,
-        (inode, number, durable): (InodeNo, u64, bool),
-        appends: Option<SessionId>,
-    ) {
-        self.on_part_asked(turn, from, Asked::Look { inode, number, durable, appends });
-    }
-
-    /// The connection to a lane has ended: it asks again for the appends that it still has.
-    pub(crate) fn forget_appends_of(&mut self, lane: PeerLane) {
-        let appends = |asked: &Asked| matches!(asked, Asked::Look { appends: Some(_), .. });
-        self.spread.early.retain(|(from, asked)| *from != lane || !appends(asked));
-        if self.config.rules.hold(Rule::AppendReopened) {
-            self.spread.appends.forget_lane(lane);
-        }
-    }
-
-    /// An append that this lane was asked for has ended.
-    pub(crate) fn on_end_append(&mut self, inode: InodeNo, session: SessionId) {
-        for (_, asked) in &mut self.spread.early {
-            // The home shard still waits for the answer.
-            if let Asked::Look { inode: of, appends, .. } = asked
-                && *of == inode
-            {
-                *appends = appends.filter(|known| *known != session);
-            }
-        }
-        self.spread.appends.open(inode, session);
-    }
-
-    pub(crate) fn on_cut_part(
-        &mut self,
-        turn: &mut Turn<'_>,
-        from: PeerLane,
-        (inode, number, oldest): (InodeNo, u64, u64),
-        (size_bytes, layout): (u64, Layout),
-    ) {
-        self.on_part_asked(turn, from, Asked::Cut { inode, number, oldest, size_bytes, layout });
-    }
-
-    fn on_part_asked(&mut self, turn: &mut Turn<'_>, from: PeerLane, asked: Asked) {
+    pub(crate) fn on_part_asked(&mut self, turn: &mut Turn<'_>, from: PeerLane, asked: Asked) {
         if self.is_stopping() {
             return; // The next start is asked again.
         }
         // Replays may still change the part; and a server may know of a map earlier than this one.
-        let (Asked::Look { inode, .. } | Asked::Cut { inode, .. }) = asked;
-        let is_known = inode.generation() <= self.config.map.generation();
+        let is_known = asked.inode().generation() <= self.config.map.generation();
         if !self.recovery.is_over() || !is_known {
             return self.spread.early.push((from, asked));
         }
         match asked {
+            Asked::Recall { inode, number, client } => {
+                self.recall_pages(turn, from, (inode, number, client));
+            }
             Asked::Look { inode, number, durable, appends } => {
                 let Some(shard) = self.part_shard(inode) else { return };
                 if let Some(session) = appends {
@@ -468,6 +431,10 @@ impl Lane {
                 }
             }
             Asked::Cut { inode, number, oldest, size_bytes, layout } => {
+                let is_new = !self.spread.cuts.contains_key(&(from, number));
+                if is_new && self.cut_awaits_pages(turn.now.mono, from, (inode, asked)) {
+                    return;
+                }
                 self.cut_part(turn, from, (inode, number, oldest), (size_bytes, layout));
             }
         }

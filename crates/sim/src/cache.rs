@@ -81,6 +81,8 @@ pub(crate) enum Seen {
     /// That an inode has no extended attributes.
     NoXattrs,
     Bytes(Vec<u8>),
+    /// Bytes of a mapping, whatever the size of the file is.
+    Mapped(Vec<u8>),
 }
 
 /// The cache.
@@ -265,9 +267,11 @@ impl KernelCache {
             CallSpec::Lookup { parent, name } => self.name((parent, name), now).map(Seen::Name),
             CallSpec::Read { inode, .. } => {
                 let contents = self.contents.get(&inode).filter(|cached| now < cached.until);
-                let opened = contents.iter().flat_map(|contents| contents.value.iter().rev());
-                let mut all = opened.chain(self.pages_of(inode, now));
-                Some(Seen::Bytes(all.find(|page| page.spec == *spec)?.bytes.clone()))
+                let mut opened = contents.iter().flat_map(|contents| contents.value.iter().rev());
+                let opened = opened.find(|page| page.spec == *spec);
+                let opened = opened.map(|page| Seen::Bytes(page.bytes.clone()));
+                let mut mapped = self.pages_of(inode, now).filter(|page| page.spec == *spec);
+                opened.or_else(|| Some(Seen::Mapped(mapped.next()?.bytes.clone())))
             }
             _ => None,
         }
@@ -302,7 +306,7 @@ impl KernelCache {
     /// The pages of a file that a mapping shows: what was read, and its bytes.
     pub(crate) fn mapped(&self, inode: InodeNo, now: Mono) -> Vec<(CallSpec, Seen)> {
         let pages = self.pages_of(inode, now);
-        pages.map(|page| (page.spec, Seen::Bytes(page.bytes.clone()))).collect()
+        pages.map(|page| (page.spec, Seen::Mapped(page.bytes.clone()))).collect()
     }
 
     fn attributes_of(&self, inode: InodeNo, now: Mono) -> Option<Attr> {

@@ -79,13 +79,21 @@ impl Simulation {
                 let found = Found { from: file_offset, bytes: &bytes, at_end };
                 self.check_cached_bytes((client, inode), &found);
             }
+            (Seen::Mapped(bytes), CallSpec::Read { inode, file_offset, read_bytes }) => {
+                let is_short = bytes.len() < crate::number::narrow(u64::from(read_bytes));
+                let is_end = is_short && (!bytes.is_empty() || file_offset == 0);
+                // Where a file over several servers ends, other parts than that of the page decide.
+                let at_end = is_end && !self.plan.spreads;
+                let found = Found { from: file_offset, bytes: &bytes, at_end };
+                self.check_cached_bytes((client, inode), &found);
+            }
             (Seen::NoXattrs, CallSpec::Getxattr { inode, name }) => {
                 self.check_no_xattrs("L2", client, (inode, Some(name)));
             }
             (Seen::NoXattrs, CallSpec::Listxattr { inode }) => {
                 self.check_no_xattrs("L2", client, (inode, None));
             }
-            (Seen::Name(_) | Seen::NoXattrs | Seen::Bytes(_), _) => {}
+            (Seen::Name(_) | Seen::NoXattrs | Seen::Bytes(_) | Seen::Mapped(_), _) => {}
         }
     }
 

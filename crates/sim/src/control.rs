@@ -217,6 +217,8 @@ impl Plan {
             | Rule::KnownNames
             | Rule::OwnChanges
             | Rule::LeasePages
+            | Rule::CutPages
+            | Rule::PageParts
             | Rule::WriteBehind => self.lease(rule),
             Rule::OwnUnacked
             | Rule::Tombstones
@@ -363,6 +365,19 @@ impl Plan {
                 const MIX: [(Kind, u64); 4] =
                     [(Kind::Create, 1), (Kind::Open, 2), (Kind::Read, 6), (Kind::Write, 6)];
                 self.mix = MIX.to_vec();
+                (self.choice_count, self.name_count) = (1, 1);
+                self.write_bytes_max = 300;
+            }
+            Rule::CutPages | Rule::PageParts => {
+                // The same, over several servers.
+                const MIX: [(Kind, u64); 4] =
+                    [(Kind::Create, 1), (Kind::Open, 2), (Kind::Read, 8), (Kind::Write, 4)];
+                self.mix = MIX.to_vec();
+                if rule == Rule::CutPages {
+                    self.mix.push((Kind::Resize, 2));
+                }
+                // Pages that are recalled soon after they were read are not leased.
+                (self.speeds.think_ns, self.faults_ns) = (60 * MS, 2_000 * MS);
                 (self.choice_count, self.name_count) = (1, 1);
                 self.write_bytes_max = 300;
             }

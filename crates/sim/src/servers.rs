@@ -41,6 +41,8 @@ pub(crate) const fn is_spread(rule: Rule) -> bool {
             | Rule::CutsDurable
             | Rule::SyncParts
             | Rule::ReadAgain
+            | Rule::CutPages
+            | Rule::PageParts
     )
 }
 
@@ -79,6 +81,8 @@ impl Servers {
             | Rule::CutEndFirst
             | Rule::CutsDurable
             | Rule::SyncParts
+            | Rule::CutPages
+            | Rule::PageParts
             | Rule::ReadAgain => 0,
             // In a part of the runs a silent client is fenced at several servers.
             Rule::WriteBehind if prng.one_in(3) => {
@@ -91,11 +95,11 @@ impl Servers {
             return Some(Self { partition_count, ..servers });
         }
         let crash_count = match rule {
-            Rule::AppendCloses | Rule::ReadAgain => 0,
+            Rule::AppendCloses | Rule::ReadAgain | Rule::CutPages | Rule::PageParts => 0,
             _ => servers.crash_count,
         };
         // A part beside the home part and the one with the new last byte.
-        let third = rule == Rule::CutEndFirst;
+        let third = matches!(rule, Rule::CutEndFirst | Rule::CutPages);
         let server_count = servers.server_count.max(if third { 3 } else { 2 });
         let (joins, spreads) = (servers.joins && rule == Rule::AppendFenced, true);
         Some(Self { server_count, partition_count, crash_count, joins, spreads, ..servers })

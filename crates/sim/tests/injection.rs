@@ -168,6 +168,8 @@ mod rules {
         known_names KnownNames,
         own_changes OwnChanges,
         lease_pages LeasePages,
+        cut_pages CutPages,
+        page_parts PageParts,
         write_behind WriteBehind,
         contents_flush ContentsFlush,
         contents_order ContentsOrder,

@@ -90,6 +90,12 @@ rules! {
     OwnChanges "own-changes",
     /// A change of contents waits until other clients have dropped their pages of them.
     LeasePages "lease-pages",
+    /// A truncation of a file over several data shards waits, at each of them, until other clients have
+    /// dropped their pages of it.
+    CutPages "cut-pages",
+    /// A client keeps pages of a file over several data shards if all parts that it has read grant
+    /// them.
+    PageParts "page-parts",
     /// What a client writes behind is seen by others only when it has been written.
     WriteBehind "write-behind",
     /// Objects are synced before the rows pass records that have bytes of them.

@@ -239,7 +239,7 @@ fn of_too_many_the_first_is_closed() {
 }
 
 #[test]
-fn a_file_over_several_data_shards_is_not_cached() {
+fn a_file_over_several_data_shards_is_cached_and_kept() {
     let mut harness = Harness::with_leases();
     let layout = Some(Layout { stripe_unit_bytes: 1 << 20, stripe_count: 3 });
     harness.send_open(FILE, READ_ONLY);
@@ -247,9 +247,11 @@ fn a_file_over_several_data_shards_is_not_cached() {
     let body = Entry { attr: Attr { layout, ..attr(FILE, FileKind::File) } }.to_bytes();
     harness.grant_leases(&received, Ok(&body), (2, ALL));
     let (handle, flags) = harness.opened();
-    assert_ne!(flags & FOPEN_DIRECT_IO, 0, "nothing recalls its pages");
+    assert_eq!(flags & FOPEN_DIRECT_IO, 0, "each part grants its pages");
     harness.close(handle);
-    assert_eq!(harness.closes(), [registered(&received)]);
+    let (again, _) = harness.next_open();
+    assert!(harness.requests.is_empty(), "it is kept");
+    assert!(FileHandle(again).is_spread(), "another lane has to learn its layout");
 }
 
 #[test]

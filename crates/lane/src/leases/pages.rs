@@ -105,11 +105,13 @@ impl Lane {
         let asks =
             request.op.row().grants == Grants::Pages && request.flags & request_flag::LEASES != 0;
         let grants = self.leases.term_ms > 0 && !self.commit.has_failed();
-        let is_spread = request.layout.is_some_and(|layout| layout.is_spread());
-        if !asks || !grants || is_spread || !self.recovery.is_over() {
+        if !asks || !grants || !self.recovery.is_over() {
             return None;
         }
         let inode = request.op.inodes(&turn.arena.get(received.frame)[HEADER_BYTES..])[0]?;
+        if self.spread.pages.is_cutting(inode) {
+            return None;
+        }
         let client = received.open.client;
         let is_recorded = !self.config.rules.hold(Rule::LeaseRestart)
             || self.is_recorded((request.shard, request.session));

@@ -241,13 +241,17 @@ impl Lane {
 
     /// Leases of these keys have ended: what waited for the last of a key goes on.
     pub(super) fn end_leases(&mut self, turn: &mut Turn<'_>, touched: Vec<LeaseKey>) {
-        let mut any = false;
+        let (mut any, mut with_pages) = (false, Vec::new());
         for key in touched {
             if self.leases.has_ended(key, turn.now.mono) {
                 self.waiters.make_due(&Cause::Lease(key));
                 any = true;
+                if let LeaseKey::Pages(inode) = key {
+                    with_pages.push(inode);
+                }
             }
         }
+        with_pages.into_iter().for_each(|inode| self.on_pages_ended(turn, inode));
         if any {
             self.work(turn);
         }

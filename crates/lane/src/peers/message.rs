@@ -155,6 +155,11 @@ tagged! {
         22 PartCut { inode: InodeNo, number: u64, shard: ShardId, is_cut: bool }
         /// A session has appended to a file.
         23 EndAppend { inode: InodeNo, session: SessionId }
+        /// A file will be truncated for this client: recall the pages of the receiver's part from all
+        /// others, and grant none until it is cut.
+        24 RecallPages { inode: InodeNo, number: u64, client: ClientUuid }
+        /// Nobody else has pages of this shard's part.
+        25 PagesRecalled { inode: InodeNo, number: u64, shard: ShardId }
     }
 }
 
@@ -185,6 +190,8 @@ impl PeerBody<'_> {
             | Self::CutPart { .. }
             | Self::PartCut { .. }
             | Self::EndAppend { .. }
+            | Self::RecallPages { .. }
+            | Self::PagesRecalled { .. }
             | Self::FollowWaits { .. }
             | Self::CycleFound { .. }
             | Self::Acknowledgement {}

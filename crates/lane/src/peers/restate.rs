@@ -41,6 +41,7 @@ impl Lane {
                 self.restate(turn, lane, &PeerBody::DestroyObject { inode });
             }
         }
+        self.restate_recalls(turn, lane);
         self.restate_parts(turn, lane);
         self.restate_txns(turn, lane);
         self.restate(turn, lane, &PeerBody::Restated {});
@@ -70,6 +71,7 @@ impl Lane {
         self.containment.due = true;
         self.evictions.forget_lane(lane);
         self.forget_appends_of(lane);
+        self.forget_recalls_of(turn.now.mono, lane);
         self.forget_txns_with(turn, lane);
         if self.is_exporter(lane) {
             self.exports.restates();

@@ -22,9 +22,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use interface::Mono;
 use wire::{
-    Attr, Created, Entry, Getattr, Handle, HandleId, Header, InodeNo, LaneId, LeaseGrant, LeaseKey,
-    LeaseNo, List, Lookup, NewFiles, Op, OpenFor, Recall, RecallAck, RecallNo, Reply, ReplyParts,
-    Request, Setattr, ShardId, Status, Wire, lease_flag, reply_flag, request_flag,
+    Attr, Created, Entry, Getattr, Handle, HandleId, Header, InodeNo, LaneId, Layout, LeaseGrant,
+    LeaseKey, LeaseNo, List, Lookup, NewFiles, Op, OpenFor, Recall, RecallAck, RecallNo, Reply,
+    ReplyParts, Request, Setattr, ShardId, Status, Wire, lease_flag, reply_flag, request_flag,
 };
 
 /// A key in the words of the tests.
@@ -94,6 +94,8 @@ pub(super) struct Holder {
     sent_at: BTreeMap<u64, Mono>,
     recalls: Vec<Recalled>,
     pub(super) replies: Vec<Granted>,
+    /// What its requests state.
+    pub(super) layout: Layout,
     lease_no_max: LeaseNo,
     lease_no_last: LeaseNo,
     handle_count: u64,
@@ -109,6 +111,7 @@ impl Holder {
             sent_at: BTreeMap::new(),
             recalls: Vec::new(),
             replies: Vec::new(),
+            layout: Layout::DEFAULT,
             lease_no_max: LeaseNo(0),
             lease_no_last: LeaseNo(0),
             handle_count: 0,
@@ -134,7 +137,9 @@ impl Holder {
         flags: u16,
         body: &impl Wire<'a>,
     ) {
-        let head = Request { flags, ..self.peer.head(op, shard, slot) };
+        let head = self.peer.head(op, shard, slot);
+        let layout = head.layout.map(|_| self.layout);
+        let head = Request { flags, layout, ..head };
         self.sent_at.insert(head.xid.0, server.now.mono);
         self.peer.send(server, &head, &body.to_bytes(), None);
     }

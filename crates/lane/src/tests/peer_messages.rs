@@ -74,6 +74,8 @@ fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     with("PartContents", found);
     let (oldest, size_bytes) = (number - 1, 4097);
     with("CutPart", PeerBody::CutPart { inode: FILE, number, oldest, size_bytes, layout });
+    with("RecallPages", PeerBody::RecallPages { inode: FILE, number, client: CLIENT });
+    with("PagesRecalled", PeerBody::PagesRecalled { inode: FILE, number, shard });
     with("PartCut", PeerBody::PartCut { inode: FILE, number, shard, is_cut: true });
     let found = PeerBody::DurableContents { inode: FILE, number: 3, contents: Some(contents) };
     with("DurableContents", found);

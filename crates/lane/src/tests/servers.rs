@@ -7,6 +7,7 @@ mod fenced_locks;
 mod fences;
 mod file_client;
 mod leases;
+mod part_pages;
 mod random;
 mod restated;
 mod written_behind;

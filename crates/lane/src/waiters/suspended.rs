@@ -190,6 +190,9 @@ impl Lane {
             self.end_refused(turn, received, status);
             return false;
         }
+        if waited && request.shard.is_data() && self.hinders_append_after_wait(turn, received) {
+            return false;
+        }
         let run = if request.shard.is_data() {
             self.run_data(turn, received).map(|()| true)
         } else {

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{
-    InodeNo, LaneId, Map, MapEpoch, Op, Request, Retry, ServerAddress, ServerId, ServerRow,
+    InodeNo, LaneId, Layout, Map, MapEpoch, Op, Request, Retry, ServerAddress, ServerId, ServerRow,
     ShardCounts, ShardId, ShardRun, Status, Term, Transno, Wire as _, Xid,
 };
 
@@ -250,12 +250,15 @@ pub(super) struct Client {
     peers: BTreeMap<(usize, u16), Peer>,
     boots: BTreeMap<usize, u64>,
     asked: Option<Asked>,
+    /// What its requests state.
+    pub(super) layout: Layout,
 }
 
 impl Client {
     pub(super) fn new(number: u8) -> Self {
         let (peers, boots) = (BTreeMap::new(), BTreeMap::new());
-        Self { number, conn_epoch: 0, xid: 1_000_000, peers, boots, asked: None }
+        let layout = Layout::DEFAULT;
+        Self { number, conn_epoch: 0, xid: 1_000_000, peers, boots, asked: None, layout }
     }
 
     /// Connects to each server that has restarted, and says that there is nothing to replay: all
@@ -332,7 +335,7 @@ impl Client {
             shard: asked.shard,
             xid: Xid(asked.xid),
             conn_epoch: peer.conn_epoch,
-            layout: stated_layout(asked.op),
+            layout: stated_layout(asked.op).map(|_| self.layout),
             transno: Transno(0),
             ..Request::of(asked.op)
         };

@@ -11,23 +11,33 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use interface::ProtocolPoint;
 use wire::{
-    Getattr, Handle, HandleId, InodeNo, LaneId, Lookup, Op, Open, OpenFor, Read, RenameHow,
+    Getattr, Handle, HandleId, InodeNo, LaneId, Layout, Lookup, Op, Open, OpenFor, Read, RenameHow,
     ShardId, Status, Truncate, Wire, lease_flag, request_flag,
 };
 
 /// Two servers, a file `x` of the first one, a directory of the second one, and two clients, of
 /// which one caches.
-struct Scene {
-    cluster: Cluster,
-    holders: Vec<Holder>,
-    client: Client,
-    file: InodeNo,
+pub(super) struct Scene {
+    pub(super) cluster: Cluster,
+    pub(super) holders: Vec<Holder>,
+    pub(super) client: Client,
+    pub(super) file: InodeNo,
     dir: InodeNo,
 }
 
 impl Scene {
     fn new(seed: u64) -> Self {
-        let mut cluster = Cluster::new(seed, &[1, 1]);
+        Self::with(seed, Layout::DEFAULT)
+    }
+
+    /// The same with files of this layout.
+    pub(super) fn with(seed: u64, layout: Layout) -> Self {
+        let mut cluster = Cluster::with(seed, &[1, 1], |server| {
+            server.limits.sync = true;
+            if layout.is_spread() {
+                server.layout = layout;
+            }
+        });
         let mut client = joined(&mut cluster, 1);
         let dirs = directories(&mut cluster, &mut client);
         let dir = dirs.into_iter().find(|dir| server_of(*dir) == 1).unwrap();
@@ -53,7 +63,7 @@ impl Scene {
     }
 
     /// The caching client asks. Returns what is granted.
-    fn ask<'a>(&mut self, asked: (Op, ShardId, u16), body: &impl Wire<'a>) -> u8 {
+    pub(super) fn ask<'a>(&mut self, asked: (Op, ShardId, u16), body: &impl Wire<'a>) -> u8 {
         let index = usize::from(self.cluster.newest_map().place(asked.1).server.0 - 1);
         let server = &mut self.cluster.servers[index];
         self.holders[index].send_to(server, asked, request_flag::LEASES, body);
@@ -67,15 +77,15 @@ impl Scene {
     }
 
     /// What each server recalls.
-    fn recalled(&mut self) -> [BTreeSet<Key>; 2] {
+    pub(super) fn recalled(&mut self) -> [BTreeSet<Key>; 2] {
         [0, 1].map(|index| self.holders[index].recalled(&mut self.cluster.servers[index]))
     }
 
-    fn ack(&mut self, index: usize) {
+    pub(super) fn ack(&mut self, index: usize) {
         self.holders[index].ack(&mut self.cluster.servers[index]);
     }
 
-    fn answer(&mut self) -> Option<Status> {
+    pub(super) fn answer(&mut self) -> Option<Status> {
         for _ in 0..1_000 {
             self.cluster.step();
             if let Some((status, _)) = self.client.receive(&mut self.cluster) {
