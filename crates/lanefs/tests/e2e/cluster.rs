@@ -166,7 +166,7 @@ pub(crate) fn check(dir: &Path, server_count: u64) {
 }
 
 /// How often a server has executed an operation.
-fn count_of(cluster: &Cluster, server: &Server, op: &str) -> u64 {
+pub(crate) fn count_of(cluster: &Cluster, server: &Server, op: &str) -> u64 {
     let said =
         must(&mut cluster.fixture.lanefs(["stats", &server.address, "--by", "op", "--json"]));
     let lines =

@@ -109,5 +109,6 @@ mod warm;
 mod why;
 mod wide_files;
 mod wide_holes;
+mod wide_pages;
 mod write_behind;
 mod xattrs;
