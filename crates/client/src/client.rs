@@ -10,6 +10,7 @@ use crate::kept::Kept;
 use crate::layouts::Layouts;
 use crate::leases::Leases;
 use crate::link::{Link, LinkState};
+use crate::local_opens::LocalOpens;
 use crate::locks::Locks;
 use crate::new_files::NewFileNumbers;
 use crate::peer_lanes::PeerLanes;
@@ -92,6 +93,7 @@ pub struct Client {
     pub(crate) leases: Leases,
     pub(crate) new_files: NewFileNumbers,
     pub(crate) kept: Kept,
+    pub(crate) local: LocalOpens,
     pub(crate) joins: Joins,
     pub(crate) appends: Appends,
     /// The last timer that was set.
@@ -124,6 +126,7 @@ impl Client {
             leases: Leases::new(),
             new_files: NewFileNumbers::default(),
             kept: Kept::new(config.handles_max),
+            local: LocalOpens::default(),
             joins: Joins::default(),
             appends: Appends::default(),
             alarm: None,
@@ -356,7 +359,8 @@ impl Client {
                 self.jobs.answer(id, Ok(Answer::Done));
                 return;
             }
-            let Some(known) = self.release_kept(handle) else {
+            let known = if self.release_local(handle) { None } else { self.release_kept(handle) };
+            let Some(known) = known else {
                 self.jobs.answer(id, Ok(Answer::Done));
                 return;
             };
@@ -426,6 +430,9 @@ impl Client {
             turn.act(PeerAction::Message { to: lane, message: MountMessage::Release { handle } });
             return;
         }
+        if self.release_local(handle) {
+            return;
+        }
         if let Some(known) = self.release_kept(handle) {
             self.close_without_caller(known);
         }
@@ -482,15 +489,10 @@ impl Client {
         self.drop_spread(job.spread.take());
         self.drop_append(job.append.take());
         match job.plan {
+            Plan::Register { handle } => self.on_registered(handle, &result),
             Plan::Reopen { handle, server_index } => {
-                self.handles.set_reopening(handle, false);
                 self.servers.end_registering(server_index);
-                if let Some(file) = self.handles.get(handle)
-                    && result.is_err_and(|status| status == Status::Stale)
-                {
-                    // Writes to it may have been answered by other lanes: its fsync must fail.
-                    self.lose_inode(file.inode);
-                }
+                self.on_registered(handle, &result);
             }
             Plan::Claim { inode, server_index } => {
                 self.servers.end_registering(server_index);

@@ -83,6 +83,13 @@ impl Handles {
         self.insert(OpenFile { is_later: true, losses_seen, ..file })
     }
 
+    /// A handle that the server does not know until it is registered; `None` at the limit.
+    pub(crate) fn open_locally(&mut self, inode: InodeNo) -> Option<HandleId> {
+        let handle = self.begin(inode, OpenFor::Read)?;
+        self.opened(handle.id, inode);
+        Some(handle.id)
+    }
+
     /// Uses an idle handle again, as if it was opened now; false at the limit.
     pub(crate) fn use_again(&mut self, handle: HandleId) -> bool {
         if self.files.len() - self.idle_count >= self.count_max {

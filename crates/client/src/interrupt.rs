@@ -111,6 +111,7 @@ impl Client {
             job.plan,
             Plan::Close(_)
                 | Plan::Reopen { .. }
+                | Plan::Register { .. }
                 | Plan::Claim { .. }
                 | Plan::LockTask(_)
                 | Plan::Relock { .. }

@@ -398,6 +398,7 @@ impl Client {
     fn end_term(&mut self) {
         self.leases.term_no += 1;
         self.end_all_kept(|_| true);
+        self.register_all_local();
     }
 
     /// Renews the terms that nothing else renews.

@@ -43,6 +43,7 @@ mod kept;
 mod layouts;
 mod leases;
 mod link;
+mod local_opens;
 mod locks;
 mod losses;
 mod new_files;

@@ -88,6 +88,7 @@ impl Client {
             | MountMessage::Pages { .. }
             | MountMessage::Written { .. }
             | MountMessage::Forgotten { .. }
+            | MountMessage::Register { .. }
             | MountMessage::Unmounted
             | MountMessage::Moved { .. } => {}
         }

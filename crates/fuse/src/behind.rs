@@ -14,6 +14,7 @@
 //!
 //! Invariant: a file is busy from before the kernel gets its reply until the server has answered.
 
+use crate::local_files::LocalFiles;
 use crate::names_behind::Directories;
 use crate::shared::{AttrWords, hash_of, lane_bit};
 use alloc::boxed::Box;
@@ -76,6 +77,7 @@ pub struct Behind {
     lost_count: AtomicU64,
     lost_bytes: AtomicU64,
     pub(crate) directories: Directories,
+    pub(crate) local: LocalFiles,
 }
 
 /// What a mount has written behind.
@@ -186,6 +188,7 @@ impl Default for Behind {
             lost_count: zero(),
             lost_bytes: zero(),
             directories: Directories::default(),
+            local: LocalFiles::default(),
         }
     }
 }

@@ -25,6 +25,9 @@ impl MountLane {
         if let Some(ended) = self.sync_ahead_of(pending_id) {
             return self.sync_rest(turn, pending_id, (&table, ended));
         }
+        if !table.local.is_empty() && self.waits_for_local(turn, pending_id, &table) {
+            return true;
+        }
         if table.is_empty() {
             return false;
         }
@@ -326,6 +329,7 @@ impl MountLane {
                     self.set_behind(turn, inode, (number, request));
                 }
                 Waiting::Request(pending_id) => self.begin(turn, pending_id),
+                Waiting::Registered(work_no) => self.end_registered(work_no, inode),
                 waiting if self.is_busy_behind(&table, inode) => {
                     self.behind.waiting.push((inode, waiting));
                 }

@@ -117,6 +117,8 @@ pub(crate) enum Waiting {
     Release(HandleId),
     /// A recall.
     Recall(u64),
+    /// A recall of attributes, for a handle that is being registered.
+    Registered(u64),
     /// The server is told that the file was written.
     Written,
     /// The directory in which the file was made is busy as long as the file is.

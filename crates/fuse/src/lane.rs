@@ -161,6 +161,9 @@ impl MountLane {
                 self.leases.set_pages(turn.now.mono, inode, dropped);
             }
             MountMessage::Written { inode } => self.go_on_behind(turn, inode),
+            MountMessage::Register { inode } => {
+                self.client.register_local(inode);
+            }
             MountMessage::Forgotten { inode } => {
                 self.leases.forget_pages(inode);
                 self.client.forget_kept(inode);
@@ -205,7 +208,7 @@ impl MountLane {
 
     /// Begins a request, also for a second time when the caller's groups are known.
     pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
-        if self.is_behind(turn, pending_id) {
+        if self.is_behind(turn, pending_id) || self.open_at_once(turn, pending_id) {
             return;
         }
         let Some(pending) = self.pendings.get(pending_id) else { return };
@@ -215,12 +218,6 @@ impl MountLane {
                 self.reply(turn, pending_id, Status::NoLocks, Span::default(), None);
             }
             Ok(Decoded::Call(call, continuation)) => {
-                if let (Call::Open(open), Continuation::Open) = (&call, continuation)
-                    && let Some(kept) = self.client.open_kept(turn.now.mono, open)
-                {
-                    let inode = open.inode;
-                    return self.reply_kept(turn, pending_id, (inode, kept));
-                }
                 if let (Call::Open(open), Continuation::Opendir) = (&call, continuation)
                     && self.cache.as_ref().is_some_and(|it| it.is_held(turn.now.mono, open.inode))
                     && let Some(handle) = self.client.open_kept_directory(turn.now.mono, open)
@@ -545,6 +542,7 @@ impl Core for MountLane {
         loop {
             self.end_dropped_creates(turn);
             self.note_use();
+            self.register_old(turn);
             self.client.settle(turn);
             self.set_term();
             self.check_late_changes();
@@ -568,7 +566,8 @@ impl Core for MountLane {
                 self.report(turn);
                 return;
             }
-            if !self.take_recalls(turn) && !answered {
+            let has_recalls = self.take_recalls(turn);
+            if !self.end_local_opens(turn) && !has_recalls && !answered {
                 break;
             }
         }

@@ -36,6 +36,8 @@ mod interrupts;
 mod lane;
 mod leases;
 mod listing;
+mod local_files;
+mod local_opens;
 mod names;
 mod names_behind;
 mod node;

@@ -1,13 +1,17 @@
 //! Files that are opened to be read through the kernel's page cache, and opened again without the
 //! server: which of the kernel's pages go on being used.
 
+use crate::abi::Opcode;
+use crate::args::split;
+use crate::begin::Decoded;
 use crate::handle::FileHandle;
 use crate::lane::MountLane;
 use crate::leases::version_of;
 use crate::out::{put_cached_open, put_open, put_opendir};
-use client::KeptOpen;
+use crate::pending::Continuation;
+use client::{Call, KeptOpen};
 use interface::{FileVersion, Mono, MountMessage, Turn};
-use wire::{Attr, HandleId, InodeNo};
+use wire::{Attr, HandleId, InodeNo, OpenFor};
 
 impl MountLane {
     /// The server has opened a file, and granted its contents until then.
@@ -45,6 +49,23 @@ impl MountLane {
             let opened = opened.map(|opened| opened.0);
             self.send_to_peer_lanes(turn, MountMessage::Pages { inode, version, opened });
         }
+    }
+
+    /// Whether a request opens a file to read it, and the server need not be asked.
+    pub(crate) fn open_at_once(&mut self, turn: &mut Turn<'_>, pending_id: usize) -> bool {
+        let Some(pending) = self.pendings.get(pending_id) else { return false };
+        if !split(&pending.request).is_ok_and(|(it, _)| it.opcode == Opcode::Open as u32) {
+            return false;
+        }
+        let Ok(Decoded::Call(Call::Open(open), Continuation::Open)) = pending.decoded() else {
+            return false;
+        };
+        let inode = open.inode;
+        if let Some(kept) = self.client.open_kept(turn.now.mono, &open) {
+            self.reply_kept(turn, pending_id, (inode, kept));
+            return true;
+        }
+        open.open_for == OpenFor::Read && self.open_locally(turn, pending_id)
     }
 
     /// A file is opened that is kept: neither it nor its contents have changed since.

@@ -204,6 +204,7 @@ impl MountLane {
     ) {
         match key {
             RecalledKey::Attributes(inode) => {
+                self.register_recalled(work_no, inode);
                 let mut nodes = self.leases.nodes(turn.now.mono, inode);
                 if nodes.is_empty() {
                     nodes.push(Node::plain(inode));
@@ -221,7 +222,10 @@ impl MountLane {
                 self.drop_pages(turn, Some(work_no), inode);
             }
             RecalledKey::Writing(inode) => self.recall_writing(work_no, inode),
-            RecalledKey::All => self.drop_all(turn, work_no),
+            RecalledKey::All => {
+                self.register_all(work_no);
+                self.drop_all(turn, work_no);
+            }
         }
     }
 
@@ -425,6 +429,14 @@ impl MountLane {
         if let Some(work) = self.recalls.works.get_mut(&work_no) {
             work.wait_count += 1;
         }
+    }
+
+    /// The same, however long that takes.
+    pub(crate) fn hold_work(&mut self, work_no: u64) {
+        if let Some(work) = self.recalls.works.get_mut(&work_no) {
+            work.until = NEVER;
+        }
+        self.add_wait(work_no);
     }
 
     pub(crate) fn end_wait(&mut self, work_no: Option<u64>) {

@@ -18,6 +18,7 @@ mod known;
 mod leases;
 mod life;
 mod listings;
+mod local_opens;
 mod locks;
 mod moves;
 mod names;

@@ -68,6 +68,11 @@ pub enum MountMessage {
         /// The file.
         inode: InodeNo,
     },
+    /// Mount: the server must know that a file is open, if the receiver has it open without that.
+    Register {
+        /// The file.
+        inode: InodeNo,
+    },
     /// Mount: what was under way of a file that is written behind is over.
     Written {
         /// The file.

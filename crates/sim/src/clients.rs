@@ -6,6 +6,7 @@ use crate::cluster::server_at;
 use crate::due::{CLOCK_RATE, Due, End, Place};
 use crate::early::{EarlyWrites, begin_call};
 use crate::early_names::EarlyAnswer;
+use crate::local_opens::delays;
 use crate::mount_cache::{learn, new_cache};
 use crate::net::SentFrame;
 use crate::number::{narrow, narrow_u16, narrow_u32, wide};
@@ -53,6 +54,8 @@ pub(crate) struct Mount {
     pub(crate) lanes: Vec<ClientLane>,
     /// Open handles that are not being closed: id, inode, whether for writing.
     pub(crate) handles: Vec<(HandleId, InodeNo, bool)>,
+    /// Handles that were opened without the server: id, inode, when.
+    pub(crate) local: Vec<(HandleId, InodeNo, u64)>,
     /// It runs the audit, not the workload.
     pub(crate) audits: bool,
     pub(crate) cache: KernelCache,
@@ -121,6 +124,7 @@ impl Simulation {
             was_late: false,
             lanes,
             handles: Vec::new(),
+            local: Vec::new(),
             audits,
             cache: KernelCache::default(),
             known: new_cache(known_seed, crate::rules::of_run(self.plan.injection)),
@@ -153,22 +157,6 @@ impl Simulation {
         tag
     }
 
-    /// A client lane opens a file without the server, if it may. A stopped process opens none.
-    pub(crate) fn opens_kept(&mut self, client: usize, lane: usize, spec: &CallSpec) -> bool {
-        let CallSpec::Open { inode, open_for } = *spec else { return false };
-        let now = self.now_at(Place::Client(client, lane)).mono;
-        let sim_lane = &mut self.mounts[client].lanes[lane];
-        if sim_lane.state.paused_until_ns > self.now_ns {
-            return false;
-        }
-        let caller = wire::Caller { uid: 0, gid: 0, groups: wire::Groups::Unknown };
-        let open = client::Open { caller, inode, open_for, sizes: false };
-        let Some(kept) = sim_lane.core.open_kept(now, &open) else { return false };
-        self.mounts[client].handles.push((kept.handle, inode, false));
-        self.log_line(|| format!("client {client}.{lane}: {spec:?} without the server: {kept:?}"));
-        true
-    }
-
     /// A client lane takes a turn.
     pub(crate) fn client_turn(&mut self, client: usize, lane: usize, events: Vec<Event>) {
         let now = self.now_at(Place::Client(client, lane));
@@ -189,6 +177,7 @@ impl Simulation {
                 }
             }
         }
+        let waits_for_local = self.calls_wait_for_local(client, lane);
         let mut begun = self.begun_calls(client);
         let Mount { lanes, cache, known, audits, early, .. } = &mut self.mounts[client];
         let caches = self.plan.leases && !*audits;
@@ -207,7 +196,7 @@ impl Simulation {
             sim_lane.core.interrupt(&mut turn, CallId(u64::from(tag)));
         }
         let mut answered_early = Vec::new();
-        while early.under_way.is_none() && !sim_lane.to_begin.is_empty() {
+        while early.under_way.is_none() && !waits_for_local && !sim_lane.to_begin.is_empty() {
             let tag = sim_lane.to_begin.remove(0);
             let spec = self.calls[narrow(u64::from(tag)) - 1].spec;
             let answer = early.begin((tag, &spec), &begun, (&mut sim_lane.core, now.mono));
@@ -228,10 +217,12 @@ impl Simulation {
                 begin_call(&mut sim_lane.core, &mut turn, call, caches);
             });
         }
+        let ClientLane { core, recalls: delayed, .. } = &mut *sim_lane;
         let is_due = |(at_ns, _, keys): &mut (u64, RecallId, Vec<RecalledKey>)| {
-            *at_ns <= now_ns && !early.delays(keys)
+            *at_ns <= now_ns && !early.delays(keys) && !delays(core, keys)
         };
-        for (_, id, keys) in sim_lane.recalls.extract_if(.., is_due) {
+        let due: Vec<_> = delayed.extract_if(.., is_due).collect();
+        for (_, id, keys) in due {
             cache.recall(&keys);
             sim_lane.core.acknowledge(id);
         }
@@ -241,6 +232,9 @@ impl Simulation {
             let before = answers.len();
             early.take_ended(lane).into_iter().for_each(|inode| sim_lane.core.end_writing(inode));
             sim_lane.core.note_use(known.used_at());
+            if let Some(at) = sim_lane.core.register_old_local(now.mono) {
+                turn.act(Action::WakeAt { at });
+            }
             sim_lane.core.settle(&mut turn);
             known.set_term(lane_id, sim_lane.core.term());
             join_buffers(&mut turn, &mut sim_lane.state.bufs);
@@ -288,6 +282,10 @@ impl Simulation {
             if answers.len() == before && !drops {
                 break;
             }
+        }
+        let are_registered = !sim_lane.core.take_ended_local().is_empty();
+        if are_registered {
+            self.wake_lanes(client, None);
         }
         for (tag, answer) in answered_early {
             let call = &mut self.calls[narrow(u64::from(tag)) - 1];
@@ -406,6 +404,7 @@ impl Simulation {
         self.check_read(&call, &reply_bytes);
         self.check_seek(&call);
         self.check_size(&call);
+        self.check_open_file(&call);
         self.check_caches(&call);
         if self.mounts[client].audits {
             self.on_audit_reply(tag, &call, &reply_bytes);

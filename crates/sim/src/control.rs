@@ -219,7 +219,8 @@ impl Plan {
             | Rule::LeasePages
             | Rule::CutPages
             | Rule::PageParts
-            | Rule::WriteBehind => self.lease(rule),
+            | Rule::WriteBehind
+            | Rule::LocalRegistered => self.lease(rule),
             Rule::OwnUnacked
             | Rule::Tombstones
             | Rule::Topology

@@ -210,7 +210,7 @@ impl Simulation {
         {
             return self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
         }
-        if self.opens_kept(client, lane, &spec) {
+        if self.opens_kept(client, lane, &spec) || self.opens_locally((client, lane), &spec) {
             return self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
         }
         if let CallSpec::Close { handle } = spec {

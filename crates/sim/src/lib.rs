@@ -54,6 +54,7 @@ mod early;
 mod early_names;
 mod faults;
 mod generations;
+mod local_opens;
 mod lying_disk;
 mod malicious_client;
 mod model;

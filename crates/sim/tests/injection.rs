@@ -189,5 +189,6 @@ mod rules {
         sync_parts SyncParts,
         read_again ReadAgain,
         old_connection_ended OldConnectionEnded,
+        local_registered LocalRegistered,
     }
 }

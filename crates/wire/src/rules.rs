@@ -137,6 +137,9 @@ rules! {
     /// Nothing of a connection between servers is applied once a newer one of the same lanes is
     /// proven.
     OldConnectionEnded "old-connection-ended",
+    /// A file that a client has open without the server is registered before its lease ends, and before
+    /// the client removes it.
+    LocalRegistered "local-registered",
 }
 
 impl Rule {

@@ -59,6 +59,10 @@ pub(crate) enum Plan {
         /// Which server, by its position among all.
         server_index: usize,
     },
+    /// Registers a handle that was open here alone.
+    Register {
+        handle: HandleId,
+    },
     /// Claims a directory whose names are changed behind, at a restarted server.
     Claim {
         inode: InodeNo,
@@ -191,6 +195,7 @@ impl Plan {
             Self::Goodbye if reply.last => Next::Done(Ok(Answer::Done)),
             Self::Goodbye => Next::Wait(self),
             Self::Reopen { .. }
+            | Self::Register { .. }
             | Self::Claim { .. }
             | Self::LockCall { .. }
             | Self::LockTask(_)
@@ -217,6 +222,7 @@ impl Plan {
             | Self::Made(_)
             | Self::Statfs(_)
             | Self::Reopen { .. }
+            | Self::Register { .. }
             | Self::Claim { .. }
             | Self::LockCall { .. }
             | Self::LockTask(_)
@@ -239,7 +245,10 @@ impl Plan {
 
     /// Whether the request goes before others.
     pub(crate) const fn is_urgent(&self) -> bool {
-        matches!(self, Self::Reopen { .. } | Self::Claim { .. } | Self::Relock { .. })
+        matches!(
+            self,
+            Self::Reopen { .. } | Self::Register { .. } | Self::Claim { .. } | Self::Relock { .. }
+        )
     }
 }
 

@@ -50,6 +50,7 @@ mod library_api;
 mod lifecycle;
 mod list_io;
 mod listings;
+mod local_opens;
 mod locks;
 mod many_clients;
 mod mapped_pages;

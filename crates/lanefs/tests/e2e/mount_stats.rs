@@ -27,6 +27,12 @@ fn number(rows: &[Value], (by, op): (&str, &str), pointer: &str) -> u64 {
     row.map_or(0, |row| row.pointer(pointer).and_then(Value::as_u64).unwrap_or_default())
 }
 
+/// How many requests of an operation a mount has made.
+pub(crate) fn exchange_count(fixture: &Fixture, mount: &Mount, op: &str) -> u64 {
+    let rows = rows(fixture, target_of(mount), "exchange");
+    number(&rows, ("exchange", op), "/requests")
+}
+
 /// What all lanes of a mount have counted.
 pub(crate) fn total_of(fixture: &Fixture, mount: &Mount) -> Value {
     total(&rows(fixture, target_of(mount), "lane")).clone()

@@ -1,0 +1,130 @@
+//! Files that a client's mount opens without the server (R20.36): the production code, with what a mount
+//! does around it. A client that has a file open so can look at it until it closes it, also when its
+//! last name is removed.
+
+use crate::clients::Mount;
+use crate::due::Place;
+use crate::number::narrow_u16;
+use crate::plan::DiskBehaviour;
+use crate::simulation::Simulation;
+use crate::work::{CallRecord, CallSpec, CallState};
+use client::{Client, RecalledKey};
+use wire::{FileKind, LaneId, OpenFor, Status};
+
+/// Whether a recall waits until files that are open so are registered.
+pub(crate) fn delays(core: &mut Client, keys: &[RecalledKey]) -> bool {
+    let mut waits = false;
+    for key in keys {
+        waits |= match key {
+            RecalledKey::Attributes(inode) => core.register_local(*inode),
+            RecalledKey::All => !core.register_all_local().is_empty(),
+            RecalledKey::Name(..)
+            | RecalledKey::Contents(_)
+            | RecalledKey::Pages(_)
+            | RecalledKey::Writing(_) => false,
+        };
+    }
+    waits
+}
+
+/// Whether a call may make the server refuse to register a file that is open so.
+const fn is_against(spec: &CallSpec) -> bool {
+    matches!(spec, CallSpec::Unlink { .. } | CallSpec::Rename { .. } | CallSpec::Setattr { .. })
+}
+
+impl Mount {
+    /// Calls of a lane wait until no file of the mount is open so.
+    pub(crate) fn waits_for_local(&mut self, is_against: bool) -> bool {
+        let lanes = self.lanes.iter_mut().filter(|_| is_against);
+        let mut waits = false;
+        lanes.for_each(|lane| waits |= !lane.core.register_all_local().is_empty());
+        waits
+    }
+}
+
+impl Simulation {
+    /// A client lane opens a file again that it has kept, if it may. A stopped process opens none.
+    pub(crate) fn opens_kept(&mut self, client: usize, lane: usize, spec: &CallSpec) -> bool {
+        let CallSpec::Open { inode, open_for } = *spec else { return false };
+        let now = self.now_at(Place::Client(client, lane)).mono;
+        let sim_lane = &mut self.mounts[client].lanes[lane];
+        if sim_lane.state.paused_until_ns > self.now_ns {
+            return false;
+        }
+        let caller = wire::Caller { uid: 0, gid: 0, groups: wire::Groups::Unknown };
+        let open = client::Open { caller, inode, open_for, sizes: false };
+        let Some(kept) = sim_lane.core.open_kept(now, &open) else { return false };
+        self.mounts[client].handles.push((kept.handle, inode, false));
+        self.log_line(|| format!("client {client}.{lane}: {spec:?} without the server: {kept:?}"));
+        true
+    }
+
+    /// A client lane opens a file without the server, if it may. A stopped process opens none.
+    pub(crate) fn opens_locally(
+        &mut self,
+        (client, lane): (usize, usize),
+        spec: &CallSpec,
+    ) -> bool {
+        let CallSpec::Open { inode, open_for: OpenFor::Read } = *spec else { return false };
+        let now = self.now_at(Place::Client(client, lane)).mono;
+        let Mount { lanes, known, audits, handles, local, .. } = &mut self.mounts[client];
+        let sim_lane = &mut lanes[lane];
+        if !self.plan.leases || *audits || sim_lane.state.paused_until_ns > self.now_ns {
+            return false;
+        }
+        let found = known.attributes(now, inode);
+        let may = found.is_some_and(|found| {
+            let attr = found.value;
+            let is_spread = attr.layout.is_some_and(|layout| layout.is_spread());
+            let is_plain = attr.kind == FileKind::File && !attr.is_size_at_data() && !is_spread;
+            is_plain && found.is_held_by(LaneId(narrow_u16(lane)))
+        });
+        let Some(handle) = may.then(|| sim_lane.core.open_locally(now, inode)).flatten() else {
+            return false;
+        };
+        handles.push((handle, inode, false));
+        local.push((handle, inode, self.now_ns));
+        self.log_line(|| format!("client {client}.{lane}: {spec:?} locally: {handle:?}"));
+        true
+    }
+
+    /// Begins the registration of what is against the calls that a lane is about to begin. Returns
+    /// whether they wait.
+    pub(crate) fn calls_wait_for_local(&mut self, client: usize, lane: usize) -> bool {
+        let to_begin = &self.mounts[client].lanes[lane].to_begin;
+        let mut specs = to_begin.iter().filter_map(|tag| self.call_of(*tag)).map(|call| call.spec);
+        let is_against = specs.any(|spec| is_against(&spec));
+        let waits = self.mounts[client].waits_for_local(is_against);
+        if waits {
+            self.wake_lanes(client, Some(lane));
+        }
+        waits
+    }
+
+    /// All lanes of a client, or all but one, take a turn.
+    pub(crate) fn wake_lanes(&mut self, client: usize, but: Option<usize>) {
+        let lanes = 0..self.mounts[client].lanes.len();
+        lanes.filter(|lane| Some(*lane) != but).for_each(|lane| {
+            self.schedule_turn(Place::Client(client, lane));
+        });
+    }
+
+    /// A client that has opened a file so finds it as long as it has it open.
+    pub(crate) fn check_open_file(&mut self, call: &CallRecord) {
+        let CallSpec::Getattr { inode } = call.spec else { return };
+        let Mount { handles, local, evicted_ns, was_late, .. } = &self.mounts[call.client];
+        let is_open = local.iter().any(|(handle, opened, since_ns)| {
+            *opened == inode
+                && *since_ns < call.began_ns
+                && handles.iter().any(|(open, ..)| open == handle)
+        });
+        let faults = &self.plan.faults;
+        let may_be_silent = faults.partition_count + faults.pause_count + faults.clock_count > 0
+            || faults.disk != DiskBehaviour::Honest
+            || faults.silent;
+        let is_lost = evicted_ns.is_some() || *was_late || self.absent || may_be_silent;
+        if is_open && !is_lost && call.ended == CallState::Failed(Status::Stale) {
+            self.violates(format!("L5: inode {inode} is open, and was not found"));
+        }
+    }
+}
