@@ -184,6 +184,9 @@ pub(crate) struct Inode {
     pub(crate) entry_count: u64,
     pub(crate) stripe_unit_bytes: u64,
     pub(crate) stripe_count: u16,
+    /// It is at one data shard until it needs a second stripe.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub(crate) grows: bool,
     pub(crate) rdev: u32,
     pub(crate) linkable: bool,
 }
@@ -286,7 +289,8 @@ impl Line {
         let Some(Stripes { stripe_unit_bytes, stripe_count, further }) = stripes else {
             return Some(single);
         };
-        let layout = Layout { stripe_unit_bytes: *stripe_unit_bytes, stripe_count: *stripe_count };
+        let (stripe_unit_bytes, stripe_count) = (*stripe_unit_bytes, *stripe_count);
+        let layout = Layout { stripe_unit_bytes, stripe_count, narrow: false };
         let in_order = further.is_sorted_by(|one, next| one < next) && !further.contains(&0);
         let is_valid = Superblock::can_have(layout) && in_order;
         is_valid.then(|| FileObjects { layout, further: further.clone(), ..single })
@@ -509,6 +513,7 @@ impl Inode {
             entry_count: row.entry_count,
             stripe_unit_bytes: row.layout.map_or(0, |layout| layout.stripe_unit_bytes),
             stripe_count: row.layout.map_or(0, |layout| layout.stripe_count),
+            grows: row.layout.is_some_and(|layout| layout.narrow),
             rdev: row.rdev,
             linkable: row.linkable,
         }
@@ -519,7 +524,7 @@ impl Inode {
         let layout = match (self.stripe_unit_bytes, self.stripe_count) {
             (0, 0) => None,
             (stripe_unit_bytes, stripe_count) => {
-                let layout = Layout { stripe_unit_bytes, stripe_count };
+                let layout = Layout { stripe_unit_bytes, stripe_count, narrow: self.grows };
                 Some(layout).filter(Layout::is_valid)?.into()
             }
         };

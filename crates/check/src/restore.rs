@@ -128,7 +128,7 @@ pub fn restore(
     if version != DUMP_VERSION {
         return Err(RestoreError::Version(version));
     }
-    let layout = Layout { stripe_unit_bytes, stripe_count };
+    let layout = Layout { stripe_unit_bytes, stripe_count, narrow: false };
     if !Superblock::can_have(layout) {
         return Err(lines.wrong("no store has such a layout").into());
     }

@@ -516,6 +516,7 @@ impl Client {
                 self.on_relocked(key, range, result.err());
             }
             Plan::Layout { inode } => self.on_layout(inode, result),
+            Plan::Widen { inode, layout } => self.on_widened((inode, layout), result),
             Plan::EndAppend { inode } => self.on_append_ended(inode),
             Plan::MapAsk => self.on_map_asked(),
             Plan::Direct

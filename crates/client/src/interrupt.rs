@@ -116,6 +116,7 @@ impl Client {
                 | Plan::LockTask(_)
                 | Plan::Relock { .. }
                 | Plan::Layout { .. }
+                | Plan::Widen { .. }
                 | Plan::MapAsk
                 | Plan::Sync { .. }
                 | Plan::Goodbye

@@ -6,7 +6,7 @@
 //! ```text
 //! Write, layout unknown ─▶ waits ─ Getattr ─▶ layout ─▶ routed, with all that wait for this file
 //! ```
-//! A layout never changes and an inode number is never assigned again, so what is known is right.
+//! A layout never changes, but for a file that becomes wide once (R13.39), and an inode number is never assigned again, so what is known is right.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -23,6 +23,8 @@ pub(crate) struct Layouts {
     known: HashMap<InodeNo, Layout, Seed>,
     /// Requests by the file whose layout was requested for them.
     waiting: BTreeMap<InodeNo, Vec<usize>>,
+    /// Requests by the file for whose second stripe they wait.
+    widening: BTreeMap<InodeNo, Vec<usize>>,
     /// Files of which another lane of this client knows that their stripes are spread.
     spread: BTreeSet<InodeNo>,
     /// Some were dropped: one that is not known may be spread.
@@ -34,7 +36,11 @@ impl Layouts {
         self.known.get(&inode).copied()
     }
 
+    /// Attributes say nothing of whether a file that grows is wide already.
     pub(crate) fn learn(&mut self, inode: InodeNo, layout: Layout) {
+        if layout.narrow && self.get(inode) == Some(layout.widened()) {
+            return;
+        }
         if self.known.len() >= LAYOUT_COUNT_MAX {
             self.known.clear();
             self.has_dropped = true;
@@ -70,14 +76,28 @@ impl Layouts {
 
     /// Ends a request's wait. The layout still comes.
     pub(crate) fn end_wait(&mut self, inode: InodeNo, exchange_id: usize) {
-        if let Some(waiting) = self.waiting.get_mut(&inode) {
-            waiting.retain(|id| *id != exchange_id);
+        for waits in [&mut self.waiting, &mut self.widening] {
+            if let Some(waiting) = waits.get_mut(&inode) {
+                waiting.retain(|id| *id != exchange_id);
+            }
         }
     }
 
     /// The request for a file's layout has ended: takes what waits for it, in order.
     pub(crate) fn take_waiting(&mut self, inode: InodeNo) -> Vec<usize> {
         self.waiting.remove(&inode).unwrap_or_default()
+    }
+
+    /// The request waits until the file is wide. True if that must be requested.
+    pub(crate) fn wait_for_width(&mut self, inode: InodeNo, exchange_id: usize) -> bool {
+        let is_first = !self.widening.contains_key(&inode);
+        self.widening.entry(inode).or_default().push(exchange_id);
+        is_first
+    }
+
+    /// The request for that has ended: takes what waits for it, in order.
+    pub(crate) fn take_waiting_for_width(&mut self, inode: InodeNo) -> Vec<usize> {
+        self.widening.remove(&inode).unwrap_or_default()
     }
 }
 

@@ -69,6 +69,7 @@ mod sync;
 mod tests;
 mod traces;
 mod wait_cause;
+mod widen;
 
 pub use cache::{Asked, Cache, CacheCounts, CacheSize, Found, KNOWN_NAME_COUNT_MAX, TakenAnswer};
 pub use call::{

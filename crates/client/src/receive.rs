@@ -193,6 +193,9 @@ impl Client {
             return Ok(());
         }
         self.release_xid(exchange_id);
+        if reply.status == Status::MustWiden && self.on_must_widen(exchange_id) {
+            return Ok(());
+        }
         let from_slot = reply.flags & reply_flag::FROM_SLOT != 0;
         match (reply.status, body) {
             (Status::Ok, Some(body)) => self.advance(exchange_id, Ok(body), from_slot),
@@ -406,7 +409,7 @@ impl Client {
         job.has_begun = true;
         if let Ok(Body::Entry(attr) | Body::Created(Created { attr, .. })) = outcome
             && let Some(layout) = attr.layout
-            && (op.row().opens || layout.is_spread())
+            && (op.row().opens || layout.may_spread())
         {
             self.layouts.learn(attr.inode, layout);
         }

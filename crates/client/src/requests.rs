@@ -136,8 +136,9 @@ impl Exchange {
 
     /// Whether it is a change whose caller has its answer.
     pub(crate) fn is_behind(&self) -> bool {
-        matches!(self.op, Op::Write | Op::Setattr | Op::Create | Op::Unlink)
-            && self.flags & request_flag::BEHIND != 0
+        let is_change = matches!(self.op, Op::Write | Op::Setattr | Op::Create | Op::Unlink);
+        // A change behind may wait for a Widen.
+        self.op == Op::Widen || is_change && self.flags & request_flag::BEHIND != 0
     }
 
     /// The inode that it is about, for reports.

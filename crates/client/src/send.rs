@@ -99,11 +99,20 @@ impl Client {
             if is_about_bytes {
                 exchange.layout = layout;
             }
-            if let Some(layout) = layout.filter(|layout| layout.is_spread())
+            if let Some(layout) = layout
+                && is_about_bytes
+                && layout.must_widen(exchange.file_end())
+            {
+                return self.await_wide(exchange_id, (inode, layout));
+            }
+            // Other lanes of the client may know that a file is wide.
+            let is_sync = exchange.op == Op::Sync;
+            if let Some(layout) =
+                layout.filter(|layout| layout.is_spread() || is_sync && layout.may_spread())
                 && is_split_op
                 && !exchange.is_split
             {
-                self.split(exchange_id, inode, layout);
+                self.split(exchange_id, inode, layout.widened());
             }
         }
         let Some(exchange) = self.requests.get(exchange_id) else { return };

@@ -24,6 +24,7 @@ mod servers;
 mod spread;
 mod spread_model;
 mod spread_pages;
+mod widen;
 
 use wire::{Attr, Caller, FileKind, Groups, InodeNo, Timestamp, Transno};
 

@@ -97,6 +97,7 @@ fn is_of_one_part(pending: &QueuedOp, layout: Layout) -> bool {
         | QueuedOp::Truncate(_)
         | QueuedOp::Allocate(_)
         | QueuedOp::Replay { .. }
+        | QueuedOp::Widen { .. }
         | QueuedOp::Remove => Vec::new(),
     };
     let stripes = ranges.into_iter().flat_map(|range| layout.parts(range));
@@ -147,6 +148,13 @@ fn reserve(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
     let DataRequest { token, client, .. } = *request;
     let glimpsing = Glimpsing { token, durable: false, alone, client };
     Ok(Decoded::new((inode, 0), QueuedOp::Glimpse(glimpsing)))
+}
+
+fn widen(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {
+    let wire::Widen { inode } = wire::Widen::decode_all(request.body)?;
+    let malformed = DecodeError::ProtocolError(ProtocolError::Malformed);
+    let layout = request.layout.filter(Layout::is_spread).ok_or(malformed)?;
+    Ok(Decoded::new((inode, 0), QueuedOp::Widen { token: request.token, layout }))
 }
 
 fn seek(request: &DataRequest<'_>, _: u64) -> Result<Decoded, DecodeError> {

@@ -42,6 +42,7 @@ mod shards;
 mod stripes;
 mod sums;
 mod unstable;
+mod widen;
 mod work;
 mod written;
 
@@ -51,6 +52,7 @@ pub use parts::WholeFile;
 pub use recorded::Recorded;
 pub use shards::Shards;
 pub use unstable::Dependencies;
+pub use widen::Width;
 
 #[cfg(test)]
 mod tests;

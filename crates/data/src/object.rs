@@ -227,6 +227,7 @@ impl Object {
             | QueuedOp::WriteList(_)
             | QueuedOp::Truncate(_)
             | QueuedOp::Allocate(_)
+            | QueuedOp::Widen { .. }
             | QueuedOp::Replay { .. } => known && unfenced && alone,
             QueuedOp::Remove => unfenced && alone && settled,
         };

@@ -32,7 +32,8 @@ impl Shards {
             return None;
         }
         let Decoded { inode, pending, .. } = decode(request, &self.shape).ok()?;
-        let layout = request.layout.or_else(|| self.known_layout(inode));
+        let stated = || request.layout.or_else(|| self.known_layout(inode));
+        let layout = self.wide_layout(inode).or_else(stated);
         let layout = layout.filter(Layout::is_spread)?;
         let (mut cut, mut appends) = (None, false);
         match pending {
@@ -46,6 +47,7 @@ impl Shards {
             | QueuedOp::Allocate(_)
             | QueuedOp::Seek(_)
             | QueuedOp::Replay { .. }
+            | QueuedOp::Widen { .. }
             | QueuedOp::Remove => {}
         }
         // The end of an append concerns what the home shard remembers.

@@ -55,6 +55,7 @@ pub(crate) fn written_by(pending: &QueuedOp, object: &Object) -> Vec<Range<u64>>
         | QueuedOp::Seek(_)
         | QueuedOp::Truncate(_)
         | QueuedOp::Allocate(_)
+        | QueuedOp::Widen { .. }
         | QueuedOp::Remove => Vec::new(),
     }
 }
@@ -80,6 +81,7 @@ pub(crate) fn cut_by(pending: &QueuedOp, object: &Object) -> Option<Range<u64>> 
         | QueuedOp::WriteList(_)
         | QueuedOp::Append { .. }
         | QueuedOp::Replay { .. }
+        | QueuedOp::Widen { .. }
         | QueuedOp::Remove => None,
     }
 }
@@ -100,6 +102,7 @@ pub(crate) fn read_by(pending: &QueuedOp, size_bytes: u64) -> Vec<(u64, u64)> {
         | QueuedOp::Truncate(_)
         | QueuedOp::Allocate(_)
         | QueuedOp::Replay { .. }
+        | QueuedOp::Widen { .. }
         | QueuedOp::Remove => Vec::new(),
     }
 }

@@ -36,6 +36,8 @@ pub(crate) enum QueuedOp {
     Seek(Seeking),
     /// The replay of a lost write, with its position among the records.
     Replay { lost: LostWrite, place_no: u64 },
+    /// The end of a file's time at one data shard.
+    Widen { token: Token, layout: Layout },
     /// The removal of the object.
     Remove,
 }
@@ -51,6 +53,7 @@ impl QueuedOp {
             | Self::Truncate(_)
             | Self::Allocate(_)
             | Self::Replay { .. }
+            | Self::Widen { .. }
             | Self::Remove => true,
         }
     }

@@ -156,8 +156,9 @@ impl Shards {
                 Ok(())
             }
             Ok(decoded) => {
+                let recorded = self.stripes.get(&decoded.inode).map(|stripes| stripes.layout);
                 let object = self.known_or_new(decoded.inode);
-                object.layout = object.layout.or(request.layout);
+                object.layout = recorded.or(object.layout).or(request.layout);
                 self.wait(turn, decoded.inode, decoded.pending);
                 Ok(())
             }
@@ -532,6 +533,7 @@ impl Shards {
                 | QueuedOp::Glimpse(Glimpsing { token, .. })
                 | QueuedOp::Allocate(Allocating { token, .. })
                 | QueuedOp::Seek(Seeking { token, .. })
+                | QueuedOp::Widen { token, .. }
                 | QueuedOp::Truncate(Truncating { token, .. }) => token,
                 QueuedOp::Write { token, bulk, .. }
                 | QueuedOp::WriteList(WritingList { token, bulk, .. })

@@ -75,6 +75,9 @@ impl Shards {
         };
         let Some(front) = object.queue.front() else { return false };
         let end = end_of(front, object);
+        if layout.must_widen(end) {
+            return self.refuse_front(turn, inode, Status::MustWiden);
+        }
         if end <= layout.stripe_unit_bytes || end > layout.file_bytes_max() {
             return false; // It needs the first object only, or is refused.
         }
@@ -88,7 +91,7 @@ impl Shards {
                 added.insert(stripe_index);
             }
             if added.len() > ADDED_COUNT_MAX {
-                return self.refuse_front(turn, inode);
+                return self.refuse_front(turn, inode, Status::NoSpace);
             }
         }
         if added.is_empty() {
@@ -105,13 +108,13 @@ impl Shards {
         false
     }
 
-    fn refuse_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo) -> bool {
+    fn refuse_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo, status: Status) -> bool {
         let front = self.objects.get_mut(&inode).and_then(|object| object.queue.pop_front());
-        self.fail_all(turn, inode, front.into_iter().collect(), Status::NoSpace);
+        self.fail_all(turn, inode, front.into_iter().collect(), status);
         self.add_stripes(turn, inode)
     }
 
-    fn record_stripes(&mut self, inode: InodeNo, layout: Layout, added: BTreeSet<u32>) {
+    pub(crate) fn record_stripes(&mut self, inode: InodeNo, layout: Layout, added: BTreeSet<u32>) {
         let shard = self.shard(inode);
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.absent = false;
@@ -488,6 +491,7 @@ fn end_of(pending: &QueuedOp, object: &Object) -> u64 {
         | QueuedOp::ReadList(_)
         | QueuedOp::Glimpse(_)
         | QueuedOp::Seek(_)
+        | QueuedOp::Widen { .. }
         | QueuedOp::Remove => 0,
     }
 }

@@ -23,7 +23,7 @@ impl Shards {
                 let ticket = self.ticket(InFlight::Stat { inode });
                 return self.stat_objects(turn, inode, ticket);
             }
-            if self.awaits_cut(inode) || self.add_stripes(turn, inode) {
+            if self.awaits_cut(inode) || self.widens(inode) || self.add_stripes(turn, inode) {
                 return;
             }
             self.open_front(turn, inode);
@@ -67,6 +67,7 @@ impl Shards {
             QueuedOp::Allocate(allocating) => self.begin_allocate(turn, inode, &allocating),
             QueuedOp::Seek(seeking) => self.begin_seek(turn, inode, &seeking),
             QueuedOp::Replay { lost, place_no } => self.begin_replay(turn, lost, place_no),
+            QueuedOp::Widen { token, .. } => self.answer(token, Ok(Answer::Empty)),
             QueuedOp::Remove => {
                 let Some(object) = self.objects.get_mut(&inode) else { return };
                 if object.absent {

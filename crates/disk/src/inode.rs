@@ -185,7 +185,7 @@ impl Wire<'_> for InodeRow {
         fields.put(self.parent.0.to_le_bytes());
         fields.put(self.next_cookie.to_le_bytes());
         fields.put(self.layout.map_or(0, |layout| layout.stripe_unit_bytes).to_le_bytes());
-        fields.put(self.layout.map_or(0, |layout| layout.stripe_count).to_le_bytes());
+        fields.put(self.layout.map_or(0, |layout| layout.count_bits()).to_le_bytes());
         fields.put(self.entry_count.to_le_bytes());
         fields.put(self.rdev.to_le_bytes());
         fields.put([u8::from(self.linkable)]);
@@ -224,7 +224,7 @@ impl Wire<'_> for InodeRow {
 }
 
 fn read_layout(from: &mut Reader<'_>) -> Result<Option<Layout>, DecodeError> {
-    let layout = Layout { stripe_unit_bytes: from.read()?, stripe_count: from.read()? };
+    let layout = Layout::of_count_bits(from.read()?, from.read()?);
     if layout.stripe_unit_bytes == 0 && layout.stripe_count == 0 {
         return Ok(None);
     }

@@ -115,7 +115,7 @@ impl Superblock {
     #[must_use]
     pub const fn can_have(layout: Layout) -> bool {
         let fits = layout.stripe_unit_bytes >= Self::STRIPE_UNIT_BYTES_MIN;
-        layout.is_valid() && !layout.is_spread() && fits
+        layout.is_valid() && !layout.may_spread() && fits
     }
 
     /// The encoded superblock.

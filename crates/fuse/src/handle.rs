@@ -30,7 +30,7 @@ impl FileHandle {
         let set_id = attr.cleared_by_write(false) == ClearPrivileges::All;
         let capability = attr.cleared_by_write(true) == ClearPrivileges::Capability;
         let bit = |bit: u64, is_set: bool| if is_set { bit } else { 0 };
-        let spread = attr.layout.is_some_and(|layout| layout.is_spread());
+        let spread = attr.layout.is_some_and(|layout| layout.may_spread());
         Self(handle.0 | bit(SET_ID, set_id) | bit(CAPABILITY, capability) | bit(SPREAD, spread))
     }
 

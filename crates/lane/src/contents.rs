@@ -158,7 +158,8 @@ impl Lane {
             return;
         }
         let Ok(Entry { attr }) = Entry::decode_all(self.scratch.reply()) else { return };
-        let is_spread = attr.layout.is_some_and(|layout| layout.is_spread());
+        let is_spread = attr.layout.is_some_and(|layout| layout.is_spread())
+            || self.data.wide_layout(attr.inode).is_some();
         if !attr.is_size_at_data() || is_spread || !self.is_own(self.data_shard(attr.inode)) {
             return;
         }

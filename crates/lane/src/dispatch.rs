@@ -194,7 +194,7 @@ impl Lane {
             return Ok(false);
         }
         match request.op.row().executor {
-            Executor::Data if self.hinders_append(turn, received) => return Ok(false),
+            Executor::Data if self.refuses_look(turn, received) => return Ok(false),
             Executor::Data => return self.ask_data(turn, received).map(|()| true),
             Executor::Locks | Executor::Lane => {
                 return self.execute_own(turn, received).map(|()| false);

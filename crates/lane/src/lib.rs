@@ -90,6 +90,7 @@ mod traces;
 mod txns;
 mod unstable;
 mod waiters;
+mod widen;
 
 pub use affinity::Affinity;
 pub use config::{Config, Export, Limits, Promised, Share};

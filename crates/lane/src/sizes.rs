@@ -62,7 +62,8 @@ impl Lane {
         if !self.is_own(self.data_shard(sizing.inode)) {
             return;
         }
-        if let Some(layout) = spread {
+        // The metadata shard does not know whether a file was widened.
+        if let Some(layout) = spread.or_else(|| self.data.wide_layout(sizing.inode)) {
             return self.begin_settling(turn, sizing, layout);
         }
         let token = self.waiters.answers.await_size(sizing);

@@ -36,6 +36,8 @@ struct LayoutRow {
     unit_bytes: Option<u64>,
     /// 0: as many as there are servers.
     count: Option<u16>,
+    /// At one server until there is a second stripe.
+    grows: Option<bool>,
 }
 
 fn get(args: &args::LayoutGet) -> Result<()> {
@@ -51,7 +53,8 @@ fn get(args: &args::LayoutGet) -> Result<()> {
                 if is_all { 0 } else { layout.stripe_count }
             });
             let unit_bytes = layout.map(|layout| layout.stripe_unit_bytes);
-            put_json(&LayoutRow { path: place.text(), unit_bytes, count })?;
+            let grows = layout.map(|layout| layout.narrow);
+            put_json(&LayoutRow { path: place.text(), unit_bytes, count, grows })?;
         } else {
             out::print_bytes(format!("{}: {}\n", place.text(), shown(layout)).as_bytes())?;
         }
@@ -60,20 +63,22 @@ fn get(args: &args::LayoutGet) -> Result<()> {
 }
 
 fn shown(layout: Option<Layout>) -> String {
-    let Some(Layout { stripe_unit_bytes, stripe_count }) = layout else {
+    let Some(Layout { stripe_unit_bytes, stripe_count, narrow }) = layout else {
         return "no layout of its own".to_owned();
     };
     let unit = human(stripe_unit_bytes);
+    let first = if narrow { "one server, from the second stripe on " } else { "" };
     match stripe_count {
         1 => "one server".to_owned(),
-        Layout::STRIPE_COUNT_MAX => format!("all servers, stripes of {unit}"),
-        count => format!("{count} servers, stripes of {unit}"),
+        Layout::STRIPE_COUNT_MAX => format!("{first}all servers, stripes of {unit}"),
+        count => format!("{first}{count} servers, stripes of {unit}"),
     }
 }
 
 fn set(args: &args::LayoutSet) -> Result<()> {
     let mut session = Session::new("layout set", &args.access);
-    let text = format!("unit={},count={}", args.unit, args.count);
+    let grows = if args.grows { ",grows=1" } else { "" };
+    let text = format!("unit={},count={}{grows}", args.unit, args.count);
     for path in &args.paths {
         let place = Place::parse(path)?;
         let done = set_text(&mut session, &place, &text);
@@ -138,12 +143,16 @@ fn layout_of(session: &mut Session, place: &Place) -> Result<Option<Layout>> {
 /// those that can be asked for.
 fn read(text: &[u8]) -> Option<Layout> {
     let words = std::str::from_utf8(text).ok()?.split_once(',')?;
+    let (count, narrow) = match words.1.strip_suffix(",grows=1") {
+        Some(count) => (count, true),
+        None => (words.1, false),
+    };
     let stripe_unit_bytes = words.0.strip_prefix("unit=")?.parse().ok()?;
-    let stripe_count = match words.1.strip_prefix("count=")?.parse().ok()? {
+    let stripe_count = match count.strip_prefix("count=")?.parse().ok()? {
         0 => Layout::STRIPE_COUNT_MAX,
         count => count,
     };
-    Some(Layout { stripe_unit_bytes, stripe_count })
+    Some(Layout { stripe_unit_bytes, stripe_count, narrow })
 }
 
 /// A line of `lanefs layout check`: what one server has of a file.
@@ -279,17 +288,23 @@ mod tests {
 
     #[test]
     fn what_a_server_writes_is_a_layout() {
-        for layout in [Layout::DEFAULT, Layout { stripe_unit_bytes: 1 << 16, stripe_count: 3 }] {
+        for layout in
+            [Layout::DEFAULT, Layout { stripe_unit_bytes: 1 << 16, stripe_count: 3, narrow: false }]
+        {
             assert_eq!(read(layout.text().as_bytes()), Some(layout));
         }
-        let all = Layout { stripe_unit_bytes: 1 << 20, stripe_count: Layout::STRIPE_COUNT_MAX };
+        let all = Layout {
+            stripe_unit_bytes: 1 << 20,
+            stripe_count: Layout::STRIPE_COUNT_MAX,
+            narrow: false,
+        };
         assert_eq!(read(b"unit=1048576,count=0"), Some(all));
         assert_eq!([read(b"unit=1"), read(b"count=1,unit=1"), read(b"")], [None; 3]);
     }
 
     #[test]
     fn the_parts_of_a_file_have_all_its_bytes() {
-        let layout = Layout { stripe_unit_bytes: 10, stripe_count: 3 };
+        let layout = Layout { stripe_unit_bytes: 10, stripe_count: 3, narrow: false };
         let parts = |size_bytes| [0, 1, 2].map(|part| of_part(layout, part, size_bytes));
         assert_eq!(parts(0), [(0, 0), (0, 0), (0, 0)]);
         assert_eq!(parts(10), [(1, 10), (0, 0), (0, 0)]);

@@ -87,8 +87,9 @@ impl State {
         let wanted = wanted.unwrap_or(self.layout);
         let stripe_count = wanted.stripe_count.clamp(1, part_count_max);
         // One data shard needs no small stripes.
-        let is_one = stripe_count == 1 && !self.layout.is_spread();
-        if is_one { self.layout } else { Layout { stripe_count, ..wanted } }
+        let is_one = stripe_count == 1 && !self.layout.may_spread();
+        let narrow = wanted.narrow && stripe_count > 1;
+        if is_one { self.layout } else { Layout { stripe_count, narrow, ..wanted } }
     }
 
     pub(crate) fn set_part_count_max(&mut self, part_count_max: u16) {

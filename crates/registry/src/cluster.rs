@@ -205,9 +205,8 @@ impl Cluster {
     #[must_use]
     pub fn layout(&self) -> Layout {
         let written = self.fs.0.layout;
-        written.map_or(Layout::DEFAULT, |(stripe_unit_bytes, stripe_count)| Layout {
-            stripe_unit_bytes,
-            stripe_count,
+        written.map_or(Layout::DEFAULT, |(stripe_unit_bytes, count_bits)| {
+            Layout::of_count_bits(stripe_unit_bytes, count_bits)
         })
     }
 
@@ -272,7 +271,8 @@ impl Cluster {
                 "the file system is a cluster's already, and this store is none of its servers";
             return Err(RegistryError::State(line.to_owned()));
         }
-        let Layout { stripe_unit_bytes, stripe_count } = founding.layout;
+        let (stripe_unit_bytes, stripe_count) =
+            (founding.layout.stripe_unit_bytes, founding.layout.count_bits());
         let mut founded = self.clone();
         founded.fs.0.layout = Some((stripe_unit_bytes, stripe_count));
         founded.fs.0.epoch_base = founding.epoch.0;

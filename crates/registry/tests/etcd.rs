@@ -247,7 +247,7 @@ fn a_server_whose_lease_has_ended_is_alive_again_unless_a_copy_was_started() {
 fn a_file_system_that_becomes_a_clusters_keeps_its_layout_and_its_epochs_rise() {
     let server = TestEtcd::start();
     let etcd = server.client();
-    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 3 };
+    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 3, narrow: false };
     let founding = Founding { layout, epoch: MapEpoch(5000) };
     let found = |uuid| change(&etcd, FS, |cluster| cluster.found(&brought(uuid), &founding));
     assert_eq!(found("a").unwrap().0, ServerId(1));

@@ -160,6 +160,7 @@ impl Plan {
             | Rule::CutEndFirst
             | Rule::CutsDurable
             | Rule::SyncParts
+            | Rule::NarrowRefused
             | Rule::ReadAgain => self.spread(rule),
             Rule::VerifyContents | Rule::OverwriteIntent => {
                 self.contend(&REWRITES);
@@ -219,6 +220,7 @@ impl Plan {
             | Rule::LeasePages
             | Rule::CutPages
             | Rule::PageParts
+            | Rule::WidenRecalls
             | Rule::WriteBehind
             | Rule::LocalRegistered => self.lease(rule),
             Rule::OwnUnacked
@@ -292,7 +294,7 @@ impl Plan {
             [(Kind::Create, 1), (Kind::Open, 4), (Kind::Write, 6), (Kind::Sync, 6)];
         let mix: &[(Kind, u64)] = match rule {
             Rule::AppendFenced | Rule::AppendReopened => &APPENDS,
-            Rule::AppendCloses | Rule::ReadAgain => &READS,
+            Rule::AppendCloses | Rule::ReadAgain | Rule::NarrowRefused => &READS,
             Rule::SyncParts => &SYNCS,
             _ => &CUTS,
         };
@@ -312,7 +314,7 @@ impl Plan {
             self.client_lanes.fill(1);
             self.call_count = 40;
         }
-        if matches!(rule, Rule::AppendCloses | Rule::ReadAgain) {
+        if matches!(rule, Rule::AppendCloses | Rule::ReadAgain | Rule::NarrowRefused) {
             self.last_crash = false;
         }
         self.faults = Faults { server_crash_count, cut_count, pause_count, ..Faults::NONE };
@@ -360,6 +362,19 @@ impl Plan {
                 ];
                 self.mix = MIX.to_vec();
                 (self.choice_count, self.name_count) = (3, 4);
+            }
+            Rule::WidenRecalls => {
+                // Files that are read by some clients, and become longer by others.
+                const MIX: [(Kind, u64); 5] = [
+                    (Kind::Create, 3),
+                    (Kind::Open, 4),
+                    (Kind::Read, 10),
+                    (Kind::Write, 4),
+                    (Kind::Unlink, 1),
+                ];
+                self.mix = MIX.to_vec();
+                (self.choice_count, self.name_count) = (1, 2);
+                (self.write_bytes_max, self.call_count) = (300, 60);
             }
             Rule::LeasePages => {
                 // Files that are open for writing at several clients.

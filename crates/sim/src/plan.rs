@@ -190,6 +190,8 @@ pub(crate) struct Plan {
     pub(crate) stripe_unit_bytes: u64,
     /// Each file has stripes at all servers.
     pub(crate) spreads: bool,
+    /// But only once it has a second one.
+    pub(crate) grows: bool,
     pub(crate) quiet_ms: u64,
     /// At a start of the server a bit of a recorded block may flip.
     pub(crate) has_bit_rot: bool,
@@ -218,7 +220,8 @@ impl Plan {
     pub(crate) fn layout(&self) -> Layout {
         if self.spreads {
             let stripe_unit_bytes = Layout::SPREAD_UNIT_BYTES_MIN;
-            return Layout { stripe_unit_bytes, stripe_count: narrow_u16(self.server_count) };
+            let stripe_count = narrow_u16(self.server_count);
+            return Layout { stripe_unit_bytes, stripe_count, narrow: self.grows };
         }
         Layout { stripe_unit_bytes: self.stripe_unit_bytes, ..Layout::DEFAULT }
     }
@@ -236,7 +239,10 @@ impl Plan {
         if !self.spreads {
             return within;
         }
-        let start = (number >> 32) % STRIPES * Layout::SPREAD_UNIT_BYTES_MIN;
+        // A file that grows is to be used while it has one stripe.
+        let is_first = self.grows && !(number >> 40).is_multiple_of(4);
+        let stripe = if is_first { 0 } else { (number >> 32) % STRIPES };
+        let start = stripe * Layout::SPREAD_UNIT_BYTES_MIN;
         start.saturating_sub(self.write_bytes_max / 2) + within
     }
 
@@ -265,8 +271,9 @@ impl Plan {
             drain_count,
             spreads,
             writes_stripes,
+            grows,
         } = servers;
-        self.spreads = spreads;
+        (self.spreads, self.grows) = (spreads, spreads && grows);
         if spreads && writes_stripes {
             let rule = Rule::WriteBehind;
             let injection = [Injection::Rule(rule), Injection::Control(rule)];
@@ -363,6 +370,7 @@ impl Plan {
             block_bytes: roll_block_bytes(&mut prng.clone()),
             stripe_unit_bytes: roll_stripe_unit(prng.clone()),
             spreads: false,
+            grows: false,
             has_bit_rot,
             quiet_ms: prng.clone().pick(&[1, 1, 20, 3_000]).unwrap_or(1),
             leases,

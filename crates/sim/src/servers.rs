@@ -28,6 +28,8 @@ pub(crate) struct Servers {
     pub(crate) spreads: bool,
     /// If so, writes are long enough for several stripes.
     pub(crate) writes_stripes: bool,
+    /// If so, files are at one server until they have a second stripe.
+    pub(crate) grows: bool,
 }
 
 /// Whether a rule is about files that are spread over servers.
@@ -43,6 +45,8 @@ pub(crate) const fn is_spread(rule: Rule) -> bool {
             | Rule::ReadAgain
             | Rule::CutPages
             | Rule::PageParts
+            | Rule::NarrowRefused
+            | Rule::WidenRecalls
     )
 }
 
@@ -58,7 +62,8 @@ impl Servers {
         let mut prng = Prng::new(seed ^ Self::STREAM);
         prng.one_in(Self::ONE_IN).then(|| {
             let servers = Self::roll(&mut prng);
-            Self { writes_stripes: prng.one_in(4), ..servers }
+            let writes_stripes = prng.one_in(4);
+            Self { writes_stripes, grows: prng.one_in(2), ..servers }
         })
     }
 
@@ -83,6 +88,8 @@ impl Servers {
             | Rule::SyncParts
             | Rule::CutPages
             | Rule::PageParts
+            | Rule::NarrowRefused
+            | Rule::WidenRecalls
             | Rule::ReadAgain => 0,
             // In a part of the runs a silent client is fenced at several servers.
             Rule::WriteBehind if prng.one_in(3) => {
@@ -95,14 +102,20 @@ impl Servers {
             return Some(Self { partition_count, ..servers });
         }
         let crash_count = match rule {
-            Rule::AppendCloses | Rule::ReadAgain | Rule::CutPages | Rule::PageParts => 0,
+            Rule::AppendCloses
+            | Rule::ReadAgain
+            | Rule::CutPages
+            | Rule::PageParts
+            | Rule::NarrowRefused
+            | Rule::WidenRecalls => 0,
             _ => servers.crash_count,
         };
         // A part beside the home part and the one with the new last byte.
         let third = matches!(rule, Rule::CutEndFirst | Rule::CutPages);
         let server_count = servers.server_count.max(if third { 3 } else { 2 });
         let (joins, spreads) = (servers.joins && rule == Rule::AppendFenced, true);
-        Some(Self { server_count, partition_count, crash_count, joins, spreads, ..servers })
+        let grows = matches!(rule, Rule::NarrowRefused | Rule::WidenRecalls);
+        Some(Self { server_count, partition_count, crash_count, joins, spreads, grows, ..servers })
     }
 
     fn roll(prng: &mut Prng) -> Self {
@@ -117,6 +130,7 @@ impl Servers {
             drain_count: prng.pick(&[0, 0, 1, 3]).unwrap_or(0),
             spreads: prng.one_in(2),
             writes_stripes: false,
+            grows: false,
         }
     }
 }

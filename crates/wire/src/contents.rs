@@ -131,6 +131,13 @@ message! {
     }
 }
 message! {
+    /// [`crate::Op::Widen`].
+    Widen {
+        /// The file.
+        inode: InodeNo,
+    }
+}
+message! {
     /// Reply of [`Glimpse`] and [`Reserve`].
     Glimpsed {
         /// The data shard's knowledge of the contents; all zero for a file never written.

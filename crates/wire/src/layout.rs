@@ -21,6 +21,9 @@ pub struct Layout {
     /// The data shards that the stripes are spread over. With 1 all stripes are at the data shard
     /// of stripe 0, which orders them.
     pub stripe_count: u16,
+    /// The file is at the data shard of stripe 0 alone until it needs a second stripe (R13.39). In
+    /// a request: its client takes it for such a file.
+    pub narrow: bool,
 }
 
 /// A part of one stripe.
@@ -37,10 +40,11 @@ pub struct StripePart {
 impl Layout {
     /// Stripes of the largest length that every file system below a store can hold in one file, an
     /// ext4 of small blocks included.
-    pub const DEFAULT: Self = Self { stripe_unit_bytes: 1 << 41, stripe_count: 1 };
+    pub const DEFAULT: Self = Self { stripe_unit_bytes: 1 << 41, stripe_count: 1, narrow: false };
 
     /// All of a file in its first object.
-    pub const ONE_OBJECT: Self = Self { stripe_unit_bytes: 1 << 62, stripe_count: 1 };
+    pub const ONE_OBJECT: Self =
+        Self { stripe_unit_bytes: 1 << 62, stripe_count: 1, narrow: false };
 
     /// The most data shards that the stripes of a file are spread over.
     pub const STRIPE_COUNT_MAX: u16 = 64;
@@ -50,6 +54,9 @@ impl Layout {
 
     /// The largest.
     pub const SPREAD_UNIT_BYTES_MAX: u64 = 1 << 30;
+
+    /// Set in an encoded count of a layout that begins at one data shard.
+    const NARROW_BIT: u16 = 1 << 15;
 
     /// The most stripes that one allocation may add at a data shard.
     pub const ALLOCATED_COUNT_MAX: u16 = 1_024;
@@ -62,12 +69,12 @@ impl Layout {
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         let unit_bytes = self.stripe_unit_bytes;
-        let fits = if self.is_spread() {
+        let fits = if self.may_spread() {
             unit_bytes >= Self::SPREAD_UNIT_BYTES_MIN
                 && unit_bytes <= Self::SPREAD_UNIT_BYTES_MAX
                 && self.stripe_count <= Self::STRIPE_COUNT_MAX
         } else {
-            unit_bytes <= FILE_BYTES_MAX && self.stripe_count == 1
+            unit_bytes <= FILE_BYTES_MAX && self.stripe_count == 1 && !self.narrow
         };
         unit_bytes.is_power_of_two() && fits
     }
@@ -75,15 +82,52 @@ impl Layout {
     /// Whether the stripes are spread over several data shards.
     #[must_use]
     pub const fn is_spread(&self) -> bool {
+        self.may_spread() && !self.narrow
+    }
+
+    /// Whether they are, or will be once there are two.
+    #[must_use]
+    pub const fn may_spread(&self) -> bool {
         self.stripe_count > 1
     }
 
+    /// The layout of a file that was widened.
+    #[must_use]
+    pub const fn widened(self) -> Self {
+        Self { narrow: false, ..self }
+    }
+
+    /// Whether bytes up to this end are more than a narrow file can have.
+    #[must_use]
+    pub const fn must_widen(&self, end: u64) -> bool {
+        self.narrow && end > self.stripe_unit_bytes
+    }
+
+    /// The parts that the file has now.
+    #[must_use]
+    pub const fn part_count(&self) -> u16 {
+        if self.narrow || self.stripe_count == 0 { 1 } else { self.stripe_count }
+    }
+
+    /// The count as it is encoded.
+    #[must_use]
+    pub const fn count_bits(&self) -> u16 {
+        if self.narrow { self.stripe_count | Self::NARROW_BIT } else { self.stripe_count }
+    }
+
+    /// The layout with a count that was encoded by [`Layout::count_bits`]. It may not be valid.
+    #[must_use]
+    pub const fn of_count_bits(stripe_unit_bytes: u64, count_bits: u16) -> Self {
+        let narrow = count_bits & Self::NARROW_BIT != 0;
+        Self { stripe_unit_bytes, stripe_count: count_bits & !Self::NARROW_BIT, narrow }
+    }
+
     /// The layout that is written as `unit=1048576,count=4`. A unit may end with K, M or G; without
-    /// one it is 1 MiB, without a count this is 1. Count 0 stands for as many as possible. `None` if
-    /// it is no layout of new files.
+    /// one it is 1 MiB, without a count this is 1. Count 0 stands for as many as possible. `grows=1`:
+    /// from the second stripe on. `None` if it is no layout of new files.
     #[must_use]
     pub fn from_text(text: &[u8]) -> Option<Self> {
-        let mut layout = Self { stripe_unit_bytes: 1 << 20, stripe_count: 1 };
+        let mut layout = Self { stripe_unit_bytes: 1 << 20, stripe_count: 1, narrow: false };
         for word in core::str::from_utf8(text).ok()?.trim_ascii().split(',') {
             match word.split_once('=')? {
                 ("unit", value) => {
@@ -99,12 +143,15 @@ impl Layout {
                     layout.stripe_unit_bytes = count.checked_mul(1 << shift)?;
                 }
                 ("count", value) => layout.stripe_count = value.parse().ok()?,
+                ("grows", "0") => layout.narrow = false,
+                ("grows", "1") => layout.narrow = true,
                 _ => return None,
             }
         }
         if layout.stripe_count == 0 {
             layout.stripe_count = Self::STRIPE_COUNT_MAX;
         }
+        layout.narrow &= layout.stripe_count > 1;
         let several = Self { stripe_count: layout.stripe_count.max(2), ..layout };
         several.is_valid().then_some(layout)
     }
@@ -112,17 +159,18 @@ impl Layout {
     /// Its text, as [`Layout::from_text`] reads it.
     #[must_use]
     pub fn text(&self) -> String {
-        let Self { stripe_unit_bytes, stripe_count } = *self;
+        let Self { stripe_unit_bytes, stripe_count, narrow } = *self;
         let is_all = stripe_count == Self::STRIPE_COUNT_MAX;
         let count = if is_all { 0 } else { stripe_count };
-        format!("unit={stripe_unit_bytes},count={count}")
+        let grows = if narrow { ",grows=1" } else { "" };
+        format!("unit={stripe_unit_bytes},count={count}{grows}")
     }
 
     /// The layout in a head or in attributes: the exponent of the unit below, the count above. It
     /// is never 0, which stands for none.
     #[must_use]
     pub const fn to_bits(self) -> u32 {
-        (self.stripe_count as u32) << 16 | self.stripe_unit_bytes.trailing_zeros()
+        (self.count_bits() as u32) << 16 | self.stripe_unit_bytes.trailing_zeros()
     }
 
     /// The layout that [`Layout::to_bits`] gives these bits of; 0 is none.
@@ -135,7 +183,7 @@ impl Layout {
         }
         let [exponent, spare, count @ ..] = bits.to_le_bytes();
         let stripe_unit_bytes = 1_u64.checked_shl(u32::from(exponent)).unwrap_or(0);
-        let layout = Self { stripe_unit_bytes, stripe_count: u16::from_le_bytes(count) };
+        let layout = Self::of_count_bits(stripe_unit_bytes, u16::from_le_bytes(count));
         let is_valid = spare == 0 && layout.is_valid();
         if is_valid { Ok(Some(layout)) } else { Err(ProtocolError::Malformed) }
     }
@@ -170,7 +218,7 @@ impl Layout {
     /// The part of a file's contents that has a stripe: those of one part are at one data shard.
     #[must_use]
     pub fn part(&self, stripe_index: u32) -> u32 {
-        stripe_index % u32::from(self.stripe_count.max(1))
+        stripe_index % u32::from(self.part_count())
     }
 
     /// Where the last byte of a part ends in a file of this size; 0 if the part has none.
@@ -180,7 +228,7 @@ impl Layout {
             return 0;
         }
         let (last, _) = self.last(size_bytes);
-        let count = u32::from(self.stripe_count.max(1));
+        let count = u32::from(self.part_count());
         let behind = (last % count + count - part_index % count) % count;
         match last.checked_sub(behind) {
             None => 0,
@@ -196,7 +244,7 @@ impl Layout {
             return None;
         }
         let stripe_index = self.stripe(file_offset);
-        let count = u32::from(self.stripe_count.max(1));
+        let count = u32::from(self.part_count());
         let ahead = (part_index % count + count - stripe_index % count) % count;
         if ahead == 0 {
             return Some(file_offset);
@@ -227,10 +275,10 @@ impl Layout {
 impl Wire<'_> for Layout {
     fn encode(&self, to: &mut Writer<'_>) {
         to.write(&self.stripe_unit_bytes);
-        to.write(&self.stripe_count);
+        to.write(&self.count_bits());
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let layout = Self { stripe_unit_bytes: from.read()?, stripe_count: from.read()? };
+        let layout = Self::of_count_bits(from.read()?, from.read()?);
         if !layout.is_valid() {
             return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
         }
@@ -243,7 +291,7 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    const SMALL: Layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 1 };
+    const SMALL: Layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 1, narrow: false };
 
     #[test]
     fn a_range_is_cut_at_the_ends_of_stripes() {
@@ -273,7 +321,7 @@ mod tests {
     fn a_text_is_a_layout_of_new_files_or_none() {
         let read = |text: &str| Layout::from_text(text.as_bytes());
         let layout = |exponent: u32, stripe_count| {
-            Some(Layout { stripe_unit_bytes: 1_u64 << exponent, stripe_count })
+            Some(Layout { stripe_unit_bytes: 1_u64 << exponent, stripe_count, narrow: false })
         };
         assert_eq!(read("unit=1048576,count=4"), layout(20, 4));
         assert_eq!(read("count=2,unit=64K\n"), layout(16, 2));
@@ -282,14 +330,17 @@ mod tests {
         for text in ["", "unit", "unit=", "unit=3M", "unit=32K", "unit=2G", "count=65", "size=1"] {
             assert_eq!(read(text), None, "{text}");
         }
-        for text in ["unit=1048576,count=4", "unit=65536,count=0"] {
+        let texts = ["unit=1048576,count=4", "unit=65536,count=0", "unit=65536,count=3,grows=1"];
+        for text in texts {
             assert_eq!(read(text).map(|layout| layout.text()).as_deref(), Some(text));
         }
+        assert_eq!(read("count=1,grows=1"), layout(20, 1), "one shard has all of it anyway");
+        assert_eq!(read("count=2,grows=2"), None);
     }
 
     #[test]
     fn a_part_ends_with_its_last_stripe_or_with_the_file() {
-        let three = Layout { stripe_unit_bytes: 10, stripe_count: 3 };
+        let three = Layout { stripe_unit_bytes: 10, stripe_count: 3, narrow: false };
         let ends = |size_bytes| [0, 1, 2].map(|part| three.part_end(part, size_bytes));
         assert_eq!(ends(0), [0, 0, 0]);
         assert_eq!(ends(10), [10, 0, 0]);
@@ -300,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_part_goes_on_with_its_next_stripe() {
-        let three = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 3 };
+        let three = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 3, narrow: false };
         let next = |file_offset| [0, 1, 2].map(|part| three.next_of_part(part, file_offset));
         let unit = three.stripe_unit_bytes;
         assert_eq!(next(0), [Some(0), Some(unit), Some(2 * unit)]);
@@ -313,6 +364,17 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_file_has_one_part() {
+        let wide = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 3, narrow: false };
+        let narrow = Layout { narrow: true, ..wide };
+        assert_eq!([narrow, wide].map(|layout| layout.is_spread()), [false, true]);
+        assert_eq!([narrow, wide].map(|layout| layout.part(4)), [0, 1]);
+        assert_eq!(narrow.widened(), wide);
+        assert_eq!([65_536, 65_537].map(|end| narrow.must_widen(end)), [false, true]);
+        assert!(!wide.must_widen(u64::MAX));
+    }
+
+    #[test]
     fn bits_are_a_layout_or_malformed() {
         for layout in [SMALL, Layout::DEFAULT, Layout { stripe_unit_bytes: 1 << 62, ..SMALL }] {
             assert_eq!(Layout::from_bits(layout.to_bits()), Ok(Some(layout)));
@@ -322,10 +384,11 @@ mod tests {
         for layout in [(16, 2), (30, 64)].map(|(exponent, stripe_count)| Layout {
             stripe_unit_bytes: 1 << exponent,
             stripe_count,
+            narrow: stripe_count == 64,
         }) {
             assert_eq!(Layout::from_bits(layout.to_bits()), Ok(Some(layout)));
         }
-        let spread = [0x0002_000f, 0x0002_001f, 0x0041_0010];
+        let spread = [0x0002_000f, 0x0002_001f, 0x0041_0010, 0x8001_0010, 0x8041_0010];
         for bits in [16, 0x0001_003f, 0x0001_0040, 0x0001_0110].into_iter().chain(spread) {
             assert_eq!(Layout::from_bits(bits), Err(ProtocolError::Malformed), "{bits:x}");
         }

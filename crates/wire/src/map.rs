@@ -413,7 +413,7 @@ impl Map {
 
     /// The data shards of a file with this layout.
     pub fn data_shards(&self, inode: InodeNo, layout: Layout) -> impl Iterator<Item = ShardId> {
-        (0..u32::from(layout.stripe_count)).map(move |part| self.data_shard(inode, part))
+        (0..u32::from(layout.part_count())).map(move |part| self.data_shard(inode, part))
     }
 
     /// A run of data shards of each server that has contents of an inode (`None`: of a new one).
@@ -428,7 +428,7 @@ impl Map {
     /// The data shard of a stripe of a file with this layout.
     #[must_use]
     pub fn stripe_shard(&self, inode: InodeNo, layout: Layout, stripe_index: u32) -> ShardId {
-        self.data_shard(inode, stripe_index % u32::from(layout.stripe_count.max(1)))
+        self.data_shard(inode, layout.part(stripe_index))
     }
 
     /// The shard that executes an op on bytes of `inode` from an offset on; `None` for ops without

@@ -512,6 +512,8 @@ data_operations: Data {
         contents: ContentsAccess::Write,
         changes: Changes::Always
     };
+    /// Spreads a file over several data shards that was at one so far.
+    Widen = 41, widen, [inode], WRITE { space: SpaceUse::Takes };
 }
 lane_operations: Lane {
     /// Space and inodes of the file system.

@@ -134,6 +134,11 @@ rules! {
     SyncParts "sync-parts",
     /// What was short is read again once the size of a file over several data shards is known.
     ReadAgain "read-again",
+    /// The home shard of a file that was widened refuses requests that take it for one at a single
+    /// data shard.
+    NarrowRefused "narrow-refused",
+    /// A file is widened when no client has pages of it.
+    WidenRecalls "widen-recalls",
     /// Nothing of a connection between servers is applied once a newer one of the same lanes is
     /// proven.
     OldConnectionEnded "old-connection-ended",

@@ -39,7 +39,7 @@ impl ShardCounts {
     /// The same for a stripe of a file with this layout.
     #[must_use]
     pub fn stripe_shard(self, inode: InodeNo, layout: Layout, stripe_index: u32) -> ShardId {
-        self.data_shard(inode, stripe_index % u32::from(layout.stripe_count.max(1)))
+        self.data_shard(inode, layout.part(stripe_index))
     }
 
     pub(crate) const fn is_valid(self) -> bool {

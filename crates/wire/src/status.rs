@@ -126,4 +126,8 @@ statuses! {
     /// another server has the shard. The request was not looked at; route it anew by that map, and
     /// keep its xid: wherever it was executed, the slot says so.
     StaleMap = 1005, "old map of servers";
+    /// The request takes the file for one at a single data shard, and the file has or needs a second
+    /// stripe ([`crate::Layout::narrow`]). Nothing was done; send [`crate::Op::Widen`], and then the
+    /// request again under a new xid and with the layout of a file over several data shards.
+    MustWiden = 1006, "the file is or has to be spread";
 }

@@ -69,7 +69,7 @@ fn decoders() -> Vec<Decoder> {
         dropped_until: LeaseNo(3),
         written: List::new(1, &nos),
     };
-    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 1 };
+    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 1, narrow: false };
     vec![
         decoder!(Hello, hello),
         decoder!(Challenge, Challenge { fs: FsUuid([3; 16]), nonce: [8; 32], proof: [7; 32] }),

@@ -25,7 +25,7 @@ const ATTR: Attr = Attr {
     ctime: Timestamp { secs: 1_700_000_001, nanos: 2 },
     birth: Timestamp { secs: 1_600_000_000, nanos: 4 },
     version: Transno(0x1_0000_0007),
-    layout: Some(Layout { stripe_unit_bytes: 1 << 20, stripe_count: 1 }),
+    layout: Some(Layout { stripe_unit_bytes: 1 << 20, stripe_count: 1, narrow: false }),
 };
 const CONTENTS: Contents = Contents {
     size_bytes: 4097,
@@ -210,6 +210,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
             Op::Truncate => Truncate { inode, size_bytes: 77 }.to_bytes(),
             Op::Glimpse => Glimpse { inode }.to_bytes(),
             Op::Reserve => Reserve { inode, begins: true, again: false }.to_bytes(),
+            Op::Widen => Widen { inode }.to_bytes(),
             Op::Allocate => {
                 let (allocation, keep_size) = (Allocation::Zero, true);
                 let (file_offset, range_bytes) = (1 << 42, 1 << 33);
@@ -671,6 +672,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
         "request listxattr" => Listxattr, "request removexattr" => Removexattr,
         "request statfs" => Statfs, "request read" => Read, "request write" => Write,
         "request truncate" => Truncate, "request glimpse" => Glimpse, "request reserve" => Reserve,
+        "request widen" => Widen,
         "request allocate" => Allocate, "request seek" => Seek, "reply sought" => Sought,
         "reply entry" => Entry, "reply created" => Created, "reply target" => Target,
         "reply renamed" => Renamed, "reply value" => Value, "reply listing" => Listing, "reply written" => Written,

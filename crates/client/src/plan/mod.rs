@@ -30,8 +30,8 @@ use crate::{Answer, Sync};
 use alloc::vec::Vec;
 use interface::{Bulk, Span};
 use wire::{
-    Attr, ByteRange, Contents, Created, DecodeError, HandleId, InodeNo, ListRead, LockRow, LockSet,
-    Op, ProtocolError, Renamed, ReplyBody, Sought, Space, Status, Wire, Written,
+    Attr, ByteRange, Contents, Created, DecodeError, HandleId, InodeNo, Layout, ListRead, LockRow,
+    LockSet, Op, ProtocolError, Renamed, ReplyBody, Sought, Space, Status, Wire, Written,
 };
 
 /// The state of a call that waits for a reply.
@@ -75,6 +75,12 @@ pub(crate) enum Plan {
     /// Requests a file's layout, for what waits for it.
     Layout {
         inode: InodeNo,
+    },
+    /// Spreads a file, for what waits for that.
+    Widen {
+        inode: InodeNo,
+        /// As the file had it.
+        layout: Layout,
     },
     /// The keeper's request for an owner.
     LockTask(LockKey),
@@ -201,6 +207,7 @@ impl Plan {
             | Self::LockTask(_)
             | Self::Relock { .. }
             | Self::Layout { .. }
+            | Self::Widen { .. }
             | Self::Durable { .. }
             | Self::MapAsk
             | Self::EndAppend { .. }
@@ -228,6 +235,7 @@ impl Plan {
             | Self::LockTask(_)
             | Self::Relock { .. }
             | Self::Layout { .. }
+            | Self::Widen { .. }
             | Self::Sync { .. }
             | Self::Goodbye
             | Self::Durable { .. }

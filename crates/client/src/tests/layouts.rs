@@ -9,7 +9,7 @@ use wire::{Attr, Entry, InodeNo, Layout, Op, OpenFor, Read, Status, Wire, Writte
 
 /// Not opened yet.
 const OTHER: InodeNo = InodeNo((3 << 48) | 78);
-const LAYOUT: Layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 1 };
+const LAYOUT: Layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 1, narrow: false };
 
 fn write() -> Call<'static> {
     let (bulk, clears) = (Some(bulk(7, 9)), wire::ClearPrivileges::Nothing);

@@ -506,7 +506,7 @@ fn a_new_file_over_several_shards_may_be_written_behind() {
     let (caller, mode, umask, exclusive) = (CALLER, 0o644, 0, false);
     harness.call(1, Call::Create(Create { caller, parent, name, mode, umask, exclusive, open }));
     let request = harness.take();
-    let layout = Some(Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2 });
+    let layout = Some(Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2, narrow: false });
     let attr = Attr { layout, ..attr(FILE, 0) };
     let created = Created { attr, made: true }.to_bytes();
     harness.grant(&request, &created, 1, lease_flag::WRITING);

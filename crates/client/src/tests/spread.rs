@@ -12,7 +12,8 @@ use wire::{
 };
 
 pub(super) const UNIT: u64 = 1 << 16;
-pub(super) const LAYOUT: Layout = Layout { stripe_unit_bytes: UNIT, stripe_count: 2 };
+pub(super) const LAYOUT: Layout =
+    Layout { stripe_unit_bytes: UNIT, stripe_count: 2, narrow: false };
 
 /// Two servers, each with one half of the file.
 pub(super) fn harness() -> Harness {

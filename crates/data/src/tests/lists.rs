@@ -397,7 +397,7 @@ fn an_abandoned_list_goes_to_the_shard_that_it_had_gone_to() {
         [meta, run(0, ServerId(1)), run(2, ServerId(2))].into(),
     )
     .unwrap();
-    let layout = Some(Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2 });
+    let layout = Some(Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2, narrow: false });
     let config = DataConfig { map: map.clone(), ..Harness::new(&[]).shards.shape };
     let nothing = WriteList { inode: FILE, pieces: pieces(&[]), clears: ClearPrivileges::Nothing };
     let body = nothing.to_bytes();

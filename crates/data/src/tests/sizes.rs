@@ -120,7 +120,8 @@ fn a_durable_size_waits_for_the_last_write_in_it() {
 /// The part of a file has the size that it is cut to, by a write that may be lost.
 #[test]
 fn a_cut_that_changes_nothing_waits_for_what_made_the_part_so() {
-    let layout = Layout { stripe_unit_bytes: Layout::SPREAD_UNIT_BYTES_MIN, stripe_count: 2 };
+    let layout =
+        Layout { stripe_unit_bytes: Layout::SPREAD_UNIT_BYTES_MIN, stripe_count: 2, narrow: false };
     let mut harness = Harness::with_file(100);
     let cut = |harness: &mut Harness| {
         harness.token_count += 1;

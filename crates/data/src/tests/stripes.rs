@@ -11,7 +11,7 @@ use wire::{Allocate, Allocation, Piece, Pieces, ReadList, Seek, WriteList};
 
 const UNIT_BYTES: u64 = 64;
 const BLOCK_BYTES: u32 = 16;
-const LAYOUT: Layout = Layout { stripe_unit_bytes: UNIT_BYTES, stripe_count: 1 };
+const LAYOUT: Layout = Layout { stripe_unit_bytes: UNIT_BYTES, stripe_count: 1, narrow: false };
 
 /// The shards, their disk, and their log.
 struct World {
@@ -516,7 +516,7 @@ fn part_of_two(part: u32) -> (World, InodeNo) {
     let inode = (1..).map(InodeNo).find(has_part).unwrap();
     let mut world = World::new();
     world.shards = shards_with(map, &[], 1);
-    world.layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2 };
+    world.layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2, narrow: false };
     (world, inode)
 }
 

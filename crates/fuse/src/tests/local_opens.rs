@@ -193,7 +193,10 @@ fn what_the_server_might_refuse_is_asked_for() {
         Attr { flags: attr_flag::XATTRS, ..file() },
         Attr { mode: 0o240, ..file() },
         Attr { uid: 5, ..file() },
-        Attr { layout: Some(wire::Layout { stripe_unit_bytes: 65536, stripe_count: 2 }), ..file() },
+        Attr {
+            layout: Some(wire::Layout { stripe_unit_bytes: 65536, stripe_count: 2, narrow: false }),
+            ..file()
+        },
     ];
     for attr in unlike {
         let (mut harness, _) = Harness::knows(attr);

@@ -241,7 +241,7 @@ fn of_too_many_the_first_is_closed() {
 #[test]
 fn a_file_over_several_data_shards_is_cached_and_kept() {
     let mut harness = Harness::with_leases();
-    let layout = Some(Layout { stripe_unit_bytes: 1 << 20, stripe_count: 3 });
+    let layout = Some(Layout { stripe_unit_bytes: 1 << 20, stripe_count: 3, narrow: false });
     harness.send_open(FILE, READ_ONLY);
     let received = harness.take();
     let body = Entry { attr: Attr { layout, ..attr(FILE, FileKind::File) } }.to_bytes();
@@ -256,7 +256,7 @@ fn a_file_over_several_data_shards_is_cached_and_kept() {
 
 #[test]
 fn a_lane_that_has_not_opened_such_a_file_learns_its_layout_before_it_reads() {
-    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 3 };
+    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 3, narrow: false };
     for stripe_count in [1, 3] {
         let mut harness = Harness::new();
         let layout = Layout { stripe_count, ..layout };

@@ -74,7 +74,7 @@ impl Lane {
         let (session, client) = holder;
         let layout = self.metas[self.meta_index(received.request.shard)].new_file_layout();
         let writing = &self.leases.writing;
-        if layout.is_spread()
+        if layout.may_spread()
             || attr.flags & attr_flag::XATTRS != 0
             || attr.inode.shard() != received.request.shard
             || !writing.has_room_for_directory(client)

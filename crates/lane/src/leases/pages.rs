@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use interface::{Mono, Turn};
 use meta::{LeaseConflict, LeaseKey};
 use wire::{
-    Changes, ClientUuid, Executor, Grants, HEADER_BYTES, InodeNo, LeaseGrant, LeaseNo,
+    Changes, ClientUuid, Executor, Grants, HEADER_BYTES, InodeNo, LeaseGrant, LeaseNo, Op,
     ProtocolError, Rule, Rules, SessionId, lease_flag, request_flag,
 };
 
@@ -153,7 +153,14 @@ impl Lane {
         }
         let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
         let Some(inode) = request.op.inodes(body)[0] else { return false };
-        let (key, now, client) = (LeaseKey::Pages(inode), turn.now.mono, received.open.client);
+        let (key, now) = (LeaseKey::Pages(inode), turn.now.mono);
+        let client = if request.op != Op::Widen {
+            received.open.client
+        } else if rules.hold(Rule::WidenRecalls) {
+            ClientUuid::NONE // Other shards will change the file, which know of no pages.
+        } else {
+            return false;
+        };
         let is_awaited = request.flags & request_flag::WRITE_BACK != 0
             && self.leases.table.is_recalled_from(key, client, now);
         if !self.leases.recall(&LeaseConflict::of(key), client, now) || is_awaited {
@@ -171,7 +178,10 @@ impl Lane {
         turn: &mut Turn<'_>,
         received: &ReceivedRequest<'_>,
     ) -> Result<(), ProtocolError> {
-        if self.refuses_write_behind(turn, received) || self.waits_for_pages(turn, received) {
+        if self.refuses_write_behind(turn, received)
+            || self.refuses_narrow(turn, received)
+            || self.waits_for_pages(turn, received)
+        {
             return Ok(());
         }
         self.ask_data(turn, received)

@@ -360,7 +360,7 @@ impl Lane {
         let again = if is_directory { numbers.given_before(key, conn) } else { None };
         let is_short = numbers.is_short(key) || (is_directory && numbers.is_new(key));
         let layout = self.metas[index].new_file_layout();
-        if layout.is_spread() || !(is_short || again.is_some()) {
+        if layout.may_spread() || !(is_short || again.is_some()) {
             return None;
         }
         let new = if is_short { self.metas[index].reserve_inodes(GIVEN_COUNT) } else { None };

@@ -285,6 +285,7 @@ fn forged(op: Op, dir: InodeNo, file: InodeNo, own: InodeNo) -> Option<(InodeNo,
         Op::Truncate => at_file(Truncate { inode, size_bytes: 0 }.to_bytes()),
         Op::Glimpse => at_file(Glimpse { inode }.to_bytes()),
         Op::Reserve => at_file(wire::Reserve { inode, begins: true, again: false }.to_bytes()),
+        Op::Widen => at_file(wire::Widen { inode }.to_bytes()),
         Op::Allocate => {
             let (file_offset, range_bytes, keep_size) = (0, 1, true);
             let allocation = Allocation::Punch;
@@ -379,7 +380,7 @@ fn a_read_only_export_refuses_all_changes() {
         let recorded = got.head.transno.0 > 0 && !crate::file_locks::is_lock(op);
         assert!(!recorded, "{op:?} was recorded");
     }
-    assert_eq!(refused_count, 19);
+    assert_eq!(refused_count, 20);
     assert_eq!(scene.owner.look(server, &all), before);
 }
 

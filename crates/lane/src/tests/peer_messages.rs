@@ -61,7 +61,7 @@ fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     with("ObjectDestroyed", PeerBody::ObjectDestroyed { inode: FILE, shard });
     with("Accessed", PeerBody::Accessed { inode: FILE, write_time_ns: 8 });
     with("Changed", PeerBody::Changed { inode: FILE });
-    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 4 };
+    let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 4, narrow: false };
     let query = |spread| PeerBody::QueryContents { inode: FILE, number: 3, spread };
     with("QueryContents", query(None));
     with("QueryContents spread", query(Some(layout)));

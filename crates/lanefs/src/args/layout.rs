@@ -9,6 +9,7 @@ use wire::Layout as FileLayout;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = help("\
   lanefs layout set ./mnt/wide --count all --unit 256KiB   new files below it go to all servers
+  lanefs layout set ./mnt/data --count all --grows         the same, but only once they are large
   lanefs layout get ./mnt/wide lanefs://host/wide/file     what a directory gives, what a file has
   lanefs layout check --json ./mnt/wide/file               which servers have which of its bytes
   getfattr -n lanefs.layout ./mnt/wide                     the same without this command"))]
@@ -56,6 +57,9 @@ pub(crate) struct LayoutSet {
     /// How many bytes in a row are at one server: a power of two from 64KiB to 1GiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = unit)]
     pub(crate) unit: u64,
+    /// A new file is at one server until it is longer than a stripe
+    #[arg(long)]
+    pub(crate) grows: bool,
     #[command(flatten)]
     pub(crate) access: Access,
 }

@@ -10,7 +10,7 @@ use wire::{
     Create, CreateBehind, Created, InodeNo, Layout, Op, Readdir, Status, Timestamp, Unlink,
 };
 
-const SPREAD: Layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 4 };
+const SPREAD: Layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 4, narrow: false };
 
 fn create(harness: &mut Harness, text: &str, behind: CreateBehind) -> Status {
     let args = Create {

@@ -168,7 +168,7 @@ fn a_directory_gives_its_layout_to_what_is_new_in_it() {
     let file = harness.file(below, "f", 0o644);
     assert_eq!(get(&mut harness, user(6, 6), file, name.0), text);
     let layout = harness.attr(file).layout;
-    assert_eq!(layout, Some(Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2 }));
+    assert_eq!(layout, Some(Layout { stripe_unit_bytes: 1 << 16, stripe_count: 2, narrow: false }));
     assert_eq!(set(&mut harness, root(), file, b"count=3"), Status::Exists, "a file keeps its own");
     assert_eq!(set(&mut harness, root(), below, b"count=0"), Status::Ok);
     let wide = harness.file(below, "wide", 0o644);

@@ -461,7 +461,8 @@ impl StatusClass {
             | Status::RetryLater
             | Status::NeedGroups
             | Status::NeedClearPrivileges
-            | Status::StaleMap => Self::Retry,
+            | Status::StaleMap
+            | Status::MustWiden => Self::Retry,
             Status::Io
             | Status::Stale
             | Status::BadHandle

@@ -2,6 +2,7 @@
 //! several clients, while servers die and are cut off, equal a model of bytes.
 
 mod appends;
+mod growth;
 
 use super::cluster::Cluster;
 use super::file_client::{Asked, FileClient};
@@ -43,7 +44,7 @@ fn stripes(seed: u64) -> Cluster {
     let is_synced = rng.usize(..4) == 0;
     let object_count_max = rng.usize(1..6);
     Cluster::with(seed, &rolled_lanes(seed), |server: &mut TestServer| {
-        server.layout = Layout { stripe_unit_bytes: unit, stripe_count: 1 };
+        server.layout = Layout { stripe_unit_bytes: unit, stripe_count: 1, narrow: false };
         server.limits.block_bytes = 4096;
         server.limits.sync = is_synced;
         server.limits.object_count_max = object_count_max;
@@ -52,12 +53,16 @@ fn stripes(seed: u64) -> Cluster {
 
 /// Servers whose files are spread over several of them.
 fn spread(seed: u64) -> Cluster {
+    spread_by(seed, Layout { stripe_unit_bytes: 1 << 16, stripe_count: 64, narrow: false })
+}
+
+fn spread_by(seed: u64, layout: Layout) -> Cluster {
     let mut rng = Rng::with_seed(seed ^ 0x57a2);
     let is_synced = rng.usize(..4) == 0;
     let object_count_max = rng.usize(1..6);
     let share = [Share::Write, Share::Strict][rng.usize(..2)];
     Cluster::with(seed, &rolled_lanes(seed), |server: &mut TestServer| {
-        server.layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 64 };
+        server.layout = layout;
         server.limits.block_bytes = 4096;
         server.limits.sync = is_synced;
         server.limits.share = share;
@@ -79,6 +84,8 @@ struct Run {
     apart_count: usize,
     /// The greatest size of a file.
     size_max: u64,
+    /// Files are narrow until they have a second stripe.
+    grows: bool,
 }
 
 impl Run {
@@ -107,6 +114,7 @@ impl Run {
             name_count,
             apart_count,
             size_max,
+            grows: false,
         };
         run.clients.iter_mut().for_each(|client| client.advance(&mut run.cluster));
         for text in ["a", "b", "c", "d", "e", "f"] {
@@ -235,6 +243,13 @@ impl Run {
             // The metadata shard knows who may change the size.
             self.open(client, &file);
         }
+        let end = match rolled {
+            0..=3 | 8 => place + count as u64,
+            4 | 5 => size + count as u64,
+            6 | 7 => place,
+            _ => 0,
+        };
+        self.widen_for(client, &mut file, end);
         let before_ns = self.now_ns();
         let is_change = match rolled {
             0..=3 => self.write(client, &mut file, place, count),

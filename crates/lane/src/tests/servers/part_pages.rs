@@ -13,7 +13,7 @@ use wire::{
 };
 
 const UNIT: u64 = 1 << 16;
-const LAYOUT: Layout = Layout { stripe_unit_bytes: UNIT, stripe_count: 2 };
+const LAYOUT: Layout = Layout { stripe_unit_bytes: UNIT, stripe_count: 2, narrow: false };
 /// The servers of the first stripe and of the second one.
 const HOME: usize = 1;
 const OTHER: usize = 0;

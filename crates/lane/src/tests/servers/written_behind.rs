@@ -16,7 +16,7 @@ use wire::{
 /// Two servers, whose files are spread over both, and a file that a client may write behind.
 fn written_behind(seed: u64) -> (Cluster, Vec<Holder>, Client, InodeNo, Layout) {
     let mut cluster = Cluster::with(seed, &[1, 1], |server: &mut TestServer| {
-        server.layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 64 };
+        server.layout = Layout { stripe_unit_bytes: 1 << 16, stripe_count: 64, narrow: false };
     });
     let client = joined(&mut cluster, 1);
     cluster.settle();

@@ -1,0 +1,62 @@
+//! Files that are at their home shard alone until they need a second stripe (docs/protocol.md
+//! R13.39 to R13.42).
+//!
+//! ```text
+//! a request that takes the file for narrow ─ it is ─▶ executed, as of a file at one shard
+//!                                          ├ it is wide ─▶ MustWiden
+//!                                          └ in between ─▶ RetryLater
+//! Widen ─▶ no client has pages of it ─▶ data::Shards: recorded durably ─▶ answer
+//! ```
+
+use crate::Lane;
+use crate::request::ReceivedRequest;
+use crate::response::Response;
+use data::Width;
+use interface::{Action, Turn};
+use wire::{HEADER_BYTES, Op, Retry, Rule, Status};
+
+impl Lane {
+    /// Refuses a request about contents that changes nothing. Returns whether it did.
+    pub(crate) fn refuses_look(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> bool {
+        self.refuses_narrow(turn, received) || self.hinders_append(turn, received)
+    }
+
+    /// Refuses a request that takes a file for narrow, and may not. Returns whether it did; then the
+    /// request's bulk is released.
+    pub(crate) fn refuses_narrow(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> bool {
+        let request = received.request;
+        let is_narrow = request.layout.is_some_and(|layout| layout.narrow);
+        // The size of a wide file is that of all its parts, for every client.
+        if !is_narrow || request.op == Op::Glimpse || !self.config.rules.hold(Rule::NarrowRefused) {
+            return false;
+        }
+        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
+        let Some(inode) = request.op.inodes(body)[0] else { return false };
+        let width = self.data.width(inode);
+        if width == Width::Narrow {
+            return false;
+        }
+        if let Some(bulk) = received.bulk {
+            turn.act(Action::Release { buf: bulk.buf });
+        }
+        let status = match width {
+            Width::Widening => Status::RetryLater,
+            Width::Narrow | Width::Wide => Status::MustWiden,
+        };
+        if status == Status::MustWiden && request.op.row().retry == Retry::Once {
+            self.end_refused(turn, received, status);
+        } else {
+            self.reset_slot(received);
+            self.send(turn, received.conn, &received.header(), &Response::plain(status, &[]));
+        }
+        true
+    }
+}
