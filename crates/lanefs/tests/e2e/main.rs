@@ -35,6 +35,7 @@ mod find;
 mod fixture;
 mod fuzz;
 mod getting_started;
+mod growing_files;
 mod hostile;
 mod identity;
 mod idle;

@@ -38,11 +38,11 @@ pub(crate) fn wide(cluster: &Cluster) -> ([Server; 3], Mount, PathBuf) {
     ([one, two, three], mount, dir)
 }
 
-fn set_layout(cluster: &Cluster, dir: &Path, options: &[&str]) {
+pub(crate) fn set_layout(cluster: &Cluster, dir: &Path, options: &[&str]) {
     must(cluster.fixture.lanefs(["layout", "set"]).arg(dir).args(options));
 }
 
-fn layout_of(path: &Path) -> String {
+pub(crate) fn layout_of(path: &Path) -> String {
     let mut text = [0; 64];
     let text_bytes = rustix::fs::getxattr(path, LAYOUT, &mut text).unwrap();
     String::from_utf8(text[..text_bytes].to_vec()).unwrap()

@@ -1,0 +1,128 @@
+//! Files that are at one server until they have a second stripe, as mounts of three servers see them.
+
+#![allow(clippy::cast_possible_truncation)]
+
+use crate::cluster::{Cluster, count_of};
+use crate::wide_files::{UNIT, bytes, layout_of, open, set_layout, there, wide};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// A directory on a mount whose files grow.
+fn growing(cluster: &Cluster, wide: &Path) -> PathBuf {
+    let dir = wide.join("grows");
+    fs::create_dir(&dir).unwrap();
+    set_layout(cluster, &dir, &["--count", "all", "--unit", "64KiB", "--grows"]);
+    dir
+}
+
+/// Bytes of the objects of a file in each store.
+fn stored(cluster: &Cluster, inode: u64) -> [u64; 3] {
+    let is_of = |name: &str| {
+        let hex = name.split('.').next().unwrap_or_default();
+        u64::from_str_radix(hex, 16).is_ok_and(|number| number == inode)
+    };
+    ["one", "two", "three"].map(|store| {
+        let mut sum = 0;
+        let mut folders = Vec::from([cluster.fixture.path(store).join("objects")]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+                if entry.metadata().unwrap().is_dir() {
+                    folders.push(entry.path());
+                } else if is_of(&entry.file_name().to_string_lossy()) {
+                    sum += entry.metadata().unwrap().len();
+                }
+            }
+        }
+        sum
+    })
+}
+
+#[test]
+fn a_small_file_is_at_one_server_and_a_large_one_at_all() {
+    let Some(cluster) = Cluster::new("growing") else { return };
+    let (servers, mount, dir) = wide(&cluster);
+    let dir = growing(&cluster, &dir);
+    assert_eq!(layout_of(&dir), "unit=65536,count=0,grows=1");
+    let path = dir.join("file");
+    let asked = |op: &str| [0, 1, 2].map(|at| count_of(&cluster, &servers[at], op));
+    let before = ["glimpse", "write", "read", "truncate"].map(asked);
+    let mut file = open(&path);
+    assert_eq!(layout_of(&path), "unit=65536,count=3,grows=1");
+    let mut contents = bytes(1, UNIT as usize - 100);
+    file.write_all(&contents).unwrap();
+    file.set_len(UNIT - 200).unwrap();
+    contents.truncate(UNIT as usize - 200);
+    file.sync_all().unwrap();
+    drop(file);
+    assert_eq!(fs::metadata(&path).unwrap().len(), UNIT - 200);
+    assert_eq!(fs::read(&path).unwrap(), contents);
+    let after = ["glimpse", "write", "read", "truncate"].map(asked);
+    let mut others: [u64; 3] = [0; 3];
+    for (before, after) in before.iter().zip(&after) {
+        (0..3).for_each(|at| others[at] += after[at] - before[at]);
+    }
+    let count = others.iter().filter(|count| **count > 0).count();
+    assert_eq!(count, 1, "only the home server has the contents: {others:?}");
+    assert_eq!([0, 1, 2].map(|at| count_of(&cluster, &servers[at], "widen")), [0; 3]);
+    let inode = fs::metadata(&path).unwrap().ino();
+    let small = stored(&cluster, inode);
+    assert_eq!(small.iter().filter(|bytes| **bytes > 0).count(), 1, "{small:?}");
+    // It grows.
+    let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let more = bytes(2, 5 * UNIT as usize);
+    file.write_all(&more).unwrap();
+    file.sync_all().unwrap();
+    contents.extend_from_slice(&more);
+    assert_eq!(fs::read(&path).unwrap(), contents);
+    assert_eq!(fs::metadata(&path).unwrap().len(), contents.len() as u64);
+    let large = stored(&cluster, inode);
+    assert!(large.iter().all(|bytes| *bytes >= UNIT), "{large:?}");
+    let widened: u64 = [0, 1, 2].map(|at| count_of(&cluster, &servers[at], "widen")).iter().sum();
+    assert_eq!(widened, 1);
+    mount.stop();
+}
+
+#[test]
+fn another_mount_that_has_it_cached_sees_a_file_grow() {
+    let Some(cluster) = Cluster::new("growing_two") else { return };
+    let (servers, mount, dir) = wide(&cluster);
+    let dir = growing(&cluster, &dir);
+    let other = cluster.mount(&servers[1], "other");
+    for number in 0..8 {
+        let path = dir.join(format!("file{number}"));
+        let seen = there(&path, &mount, &other);
+        let mut contents = bytes(number, 30_000);
+        fs::write(&path, &contents).unwrap();
+        let reader = open(&seen);
+        let writer = open(&path);
+        let read = |at: u64, count: usize| {
+            let mut found = vec![0; count];
+            let found_bytes = reader.read_at(&mut found, at).unwrap();
+            found.truncate(found_bytes);
+            found
+        };
+        assert_eq!(read(0, 40_000), contents, "it has pages of the file, and its size");
+        assert_eq!(fs::metadata(&seen).unwrap().len(), 30_000);
+        // What was written, cut, appended to and written again at one mount is so at the other.
+        let end = UNIT * (number + 2);
+        writer.write_all_at(b"far", end).unwrap();
+        contents.resize(end as usize, 0);
+        contents.extend_from_slice(b"far");
+        assert_eq!(read(end, 10), b"far");
+        assert_eq!(fs::metadata(&seen).unwrap().len(), end + 3);
+        let mut appender = fs::OpenOptions::new().append(true).open(&seen).unwrap();
+        appender.write_all(b"behind").unwrap();
+        contents.extend_from_slice(b"behind");
+        reader.write_all_at(b"near", 10).unwrap();
+        contents[10..14].copy_from_slice(b"near");
+        assert_eq!(fs::read(&path).unwrap(), contents);
+        assert_eq!(fs::read(&seen).unwrap(), contents);
+        writer.set_len(20).unwrap();
+        assert_eq!(read(0, 100), contents[..20]);
+        writer.write_all_at(b"again", UNIT).unwrap();
+        assert_eq!(read(UNIT - 5, 100), b"\0\0\0\0\0again");
+    }
+    mount.stop();
+}
