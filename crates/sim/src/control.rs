@@ -220,7 +220,6 @@ impl Plan {
             | Rule::LeasePages
             | Rule::CutPages
             | Rule::PageParts
-            | Rule::WidenRecalls
             | Rule::WriteBehind
             | Rule::LocalRegistered => self.lease(rule),
             Rule::OwnUnacked
@@ -362,19 +361,6 @@ impl Plan {
                 ];
                 self.mix = MIX.to_vec();
                 (self.choice_count, self.name_count) = (3, 4);
-            }
-            Rule::WidenRecalls => {
-                // Files that are read by some clients, and become longer by others.
-                const MIX: [(Kind, u64); 5] = [
-                    (Kind::Create, 3),
-                    (Kind::Open, 4),
-                    (Kind::Read, 10),
-                    (Kind::Write, 4),
-                    (Kind::Unlink, 1),
-                ];
-                self.mix = MIX.to_vec();
-                (self.choice_count, self.name_count) = (1, 2);
-                (self.write_bytes_max, self.call_count) = (300, 60);
             }
             Rule::LeasePages => {
                 // Files that are open for writing at several clients.

@@ -46,7 +46,6 @@ pub(crate) const fn is_spread(rule: Rule) -> bool {
             | Rule::CutPages
             | Rule::PageParts
             | Rule::NarrowRefused
-            | Rule::WidenRecalls
     )
 }
 
@@ -89,7 +88,6 @@ impl Servers {
             | Rule::CutPages
             | Rule::PageParts
             | Rule::NarrowRefused
-            | Rule::WidenRecalls
             | Rule::ReadAgain => 0,
             // In a part of the runs a silent client is fenced at several servers.
             Rule::WriteBehind if prng.one_in(3) => {
@@ -106,15 +104,14 @@ impl Servers {
             | Rule::ReadAgain
             | Rule::CutPages
             | Rule::PageParts
-            | Rule::NarrowRefused
-            | Rule::WidenRecalls => 0,
+            | Rule::NarrowRefused => 0,
             _ => servers.crash_count,
         };
         // A part beside the home part and the one with the new last byte.
         let third = matches!(rule, Rule::CutEndFirst | Rule::CutPages);
         let server_count = servers.server_count.max(if third { 3 } else { 2 });
         let (joins, spreads) = (servers.joins && rule == Rule::AppendFenced, true);
-        let grows = matches!(rule, Rule::NarrowRefused | Rule::WidenRecalls);
+        let grows = rule == Rule::NarrowRefused;
         Some(Self { server_count, partition_count, crash_count, joins, spreads, grows, ..servers })
     }
 

@@ -188,6 +188,7 @@ mod rules {
         cuts_durable CutsDurable,
         sync_parts SyncParts,
         read_again ReadAgain,
+        narrow_refused NarrowRefused,
         old_connection_ended OldConnectionEnded,
         local_registered LocalRegistered,
     }

@@ -137,8 +137,6 @@ rules! {
     /// The home shard of a file that was widened refuses requests that take it for one at a single
     /// data shard.
     NarrowRefused "narrow-refused",
-    /// A file is widened when no client has pages of it.
-    WidenRecalls "widen-recalls",
     /// Nothing of a connection between servers is applied once a newer one of the same lanes is
     /// proven.
     OldConnectionEnded "old-connection-ended",

@@ -154,13 +154,9 @@ impl Lane {
         let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
         let Some(inode) = request.op.inodes(body)[0] else { return false };
         let (key, now) = (LeaseKey::Pages(inode), turn.now.mono);
-        let client = if request.op != Op::Widen {
-            received.open.client
-        } else if rules.hold(Rule::WidenRecalls) {
-            ClientUuid::NONE // Other shards will change the file, which know of no pages.
-        } else {
-            return false;
-        };
+        // Other shards will change a wide file, which know of no pages that it had before.
+        let is_widened = request.op == Op::Widen;
+        let client = if is_widened { ClientUuid::NONE } else { received.open.client };
         let is_awaited = request.flags & request_flag::WRITE_BACK != 0
             && self.leases.table.is_recalled_from(key, client, now);
         if !self.leases.recall(&LeaseConflict::of(key), client, now) || is_awaited {
