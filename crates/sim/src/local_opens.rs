@@ -1,4 +1,4 @@
-//! Files that a client's mount opens without the server (R20.36): the production code, with what a mount
+//! Files that a client's mount opens without the server (R20.37): the production code, with what a mount
 //! does around it. A client that has a file open so can look at it until it closes it, also when its
 //! last name is removed.
 
