@@ -157,15 +157,24 @@ impl Leases {
         if !(self.asks && grants) {
             return 0;
         }
-        let makes = matches!(exchange.op, Op::Create | Op::Mkdir) && self.writes_behind;
-        request_flag::LEASES | if makes { request_flag::BEHIND } else { 0 }
+        let makes = matches!(exchange.op, Op::Create | Op::Mkdir);
+        // What this lane says of the lease that it has may come behind the open.
+        let opens = exchange.op == Op::Open
+            && exchange.flags & request_flag::BEHIND != 0
+            && !self.has_writing(exchange);
+        let is_behind = (makes || opens) && self.writes_behind;
+        request_flag::LEASES | if is_behind { request_flag::BEHIND } else { 0 }
     }
 
     /// The flag of a Reopen of a file that is written behind.
     pub(crate) fn claim(&self, exchange: &Exchange) -> u16 {
-        let claims = exchange.op == Op::Reopen
-            && matches!(exchange.target, Target::Inode(inode) if self.writing.contains(&inode));
+        let claims = exchange.op == Op::Reopen && self.has_writing(exchange);
         if claims { request_flag::BEHIND } else { 0 }
+    }
+
+    /// Whether an exchange is about a file of which this lane has a write lease.
+    fn has_writing(&self, exchange: &Exchange) -> bool {
+        matches!(exchange.target, Target::Inode(inode) if self.writing.contains(&inode))
     }
 }
 
@@ -178,8 +187,8 @@ impl Client {
         self
     }
 
-    /// The same client, for a frontend that also answers writes to new files early
-    /// ([`Granted::writing`]).
+    /// The same client, for a frontend that also answers writes to files early that it has created,
+    /// or has opened for writing alone ([`Granted::writing`]).
     #[must_use]
     pub const fn with_writes_behind(mut self) -> Self {
         self.leases.writes_behind = true;
@@ -251,8 +260,10 @@ impl Client {
         });
         let further = further.collect();
         self.leases.further = further;
-        if let (Ok(Answer::Created { attr, .. } | Answer::Entry(attr)), Some(_)) =
-            (&result, grants.writing)
+        if let (
+            Ok(Answer::Created { attr, .. } | Answer::Opened { attr, .. } | Answer::Entry(attr)),
+            Some(_),
+        ) = (&result, grants.writing)
         {
             self.leases.writing.insert(attr.inode);
             if !granted.writing {

@@ -287,7 +287,10 @@ impl Client {
             return;
         };
         let mut flags = if exchange.sync { request_flag::SYNC } else { 0 };
-        flags |= exchange.flags & !request_flag::LEASES;
+        // An open is asked behind as the lane's leases say now.
+        let is_open = exchange.op == Op::Open;
+        let of_leases = request_flag::LEASES | if is_open { request_flag::BEHIND } else { 0 };
+        flags |= exchange.flags & !of_leases;
         flags |= self.leases.flag(exchange) | self.leases.claim(exchange);
         let xid = match exchange.xid {
             Some(xid) => {

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! CREATE, with a write lease ─▶ idle ─ WRITE at the end ─▶ writing ─ answered ─▶ idle ─ RELEASE ─▶ free
+//! OPEN, the same (`opened_behind`) ┘
 //!    └ answered early ─▶ creating ┘ └ SETATTR ─▶ setting ────────┘   └ UNLINK ─▶ removing ─▶ idle
 //! recalled, or anything else changes the file ─▶ ended: idle again, writes are waited for
 //! ```
@@ -23,22 +24,26 @@ use wire::{Attr, HandleId, InodeNo, LaneId, Status};
 
 const COUNT: usize = 4096;
 
-/// Bits of a state; above them are the error, two numbers of changes of attributes, and the
-/// generation.
-mod bit {
-    pub(super) const HELD: u64 = 1;
-    pub(super) const WRITING: u64 = 2;
+/// Bits of a state; between them are the error and two numbers of changes of attributes, and above
+/// them the generation.
+pub(crate) mod bit {
+    pub(crate) const HELD: u64 = 1;
+    pub(crate) const WRITING: u64 = 2;
     /// Its create is under way.
-    pub(super) const CREATING: u64 = 4;
-    pub(super) const ENDED: u64 = 8;
+    pub(crate) const CREATING: u64 = 4;
+    pub(crate) const ENDED: u64 = 8;
     /// It is being filled in.
-    pub(super) const NEW: u64 = 16;
+    pub(crate) const NEW: u64 = 16;
     /// The removal of its name is under way.
-    pub(super) const REMOVING: u64 = 32;
+    pub(crate) const REMOVING: u64 = 32;
     /// Its create was refused: there is no such file.
-    pub(super) const LOST: u64 = 64;
+    pub(crate) const LOST: u64 = 64;
     /// The server has not granted that it is written behind.
-    pub(super) const PLAIN: u64 = 128;
+    pub(crate) const PLAIN: u64 = 128;
+    /// A change of its size is under way whose caller waits for it.
+    pub(crate) const AWAITED: u64 = 1 << 32;
+    /// It was there before, and is written behind since it was opened.
+    pub(crate) const OPENED: u64 = 1 << 33;
 }
 const ERROR_SHIFT: u32 = 8;
 const ERROR_MASK: u64 = 0xffff << ERROR_SHIFT;
@@ -47,62 +52,43 @@ const NEXT_SHIFT: u32 = 24;
 /// The number of the first one that is not answered.
 const FIRST_SHIFT: u32 = 28;
 const NUMBER_MASK: u64 = 15;
-const GENERATION_SHIFT: u32 = 32;
+const GENERATION_SHIFT: u32 = 34;
+
+/// The size of an opened file that no reply has shown yet.
+pub(crate) const UNKNOWN: u64 = u64::MAX;
 
 #[derive(Debug)]
-struct Place {
+pub(crate) struct Place {
     state: AtomicU64,
     inode: AtomicU64,
-    size_bytes: AtomicU64,
+    pub(crate) size_bytes: AtomicU64,
     handle: AtomicU64,
     /// The user that has created it.
     creator: AtomicU64,
     name_hash: AtomicU64,
     /// Lanes that wait, by their bits.
-    waiters: AtomicU64,
-    attr: AttrWords,
+    pub(crate) waiters: AtomicU64,
+    pub(crate) attr: AttrWords,
+    /// Requests of this mount that may change sizes of files with this place: how many have begun, and,
+    /// in the lower half, how many are unanswered.
+    pub(crate) resizes: AtomicU64,
 }
 
 /// The table.
 #[derive(Debug)]
 pub struct Behind {
-    places: Box<[Place]>,
+    pub(crate) places: Box<[Place]>,
     /// Inodes, by the hashes of the names that they were created under.
     names: Box<[AtomicU64]>,
-    held_count: AtomicUsize,
+    pub(crate) held_count: AtomicUsize,
     /// Bytes of the writes under way.
-    bytes: AtomicU64,
-    written_count: AtomicU64,
-    written_bytes: AtomicU64,
-    lost_count: AtomicU64,
-    lost_bytes: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) written_count: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) lost_count: AtomicU64,
+    pub(crate) lost_bytes: AtomicU64,
     pub(crate) directories: Directories,
     pub(crate) local: LocalFiles,
-}
-
-/// What a mount has written behind.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct BehindCounts {
-    /// Files.
-    pub held_count: u64,
-    /// Bytes under way.
-    pub held_bytes: u64,
-    /// Writes that the server has executed.
-    pub written_count: u64,
-    /// Their bytes.
-    pub written_bytes: u64,
-    /// Writes that failed.
-    pub lost_count: u64,
-    /// Their bytes.
-    pub lost_bytes: u64,
-    /// Directories in which names are changed behind.
-    pub directory_count: u64,
-    /// Files that the server has created.
-    pub made_count: u64,
-    /// Names that the server has removed.
-    pub removed_count: u64,
-    /// Creates and removals that failed.
-    pub lost_name_count: u64,
 }
 
 /// A file that is created.
@@ -121,6 +107,8 @@ pub(crate) struct NewFile<'a> {
 pub(crate) enum Begun {
     /// It was created, and may be written behind.
     Created,
+    /// It was opened, and may be written behind.
+    Opened,
     /// Its create is under way.
     Creating,
     /// The removal of its name is under way; it is not written behind.
@@ -144,6 +132,8 @@ pub(crate) enum How<T> {
     Later,
     /// An earlier write has failed, and this caller is told so.
     Failed(Status),
+    /// Its caller waits for it, and others wait for the size that it leaves.
+    Awaited,
     /// Its caller gets the answer at once.
     Behind(T),
 }
@@ -161,7 +151,7 @@ pub(crate) struct Extent {
 impl Place {
     fn attr(&self) -> Option<Attr> {
         let size_bytes = self.size_bytes.load(Ordering::SeqCst);
-        Some(Attr { size_bytes, ..self.attr.get()? })
+        Some(Attr { size_bytes, ..self.attr.get()? }).filter(|_| size_bytes != UNKNOWN)
     }
 }
 
@@ -177,6 +167,7 @@ impl Default for Behind {
             name_hash: zero(),
             waiters: zero(),
             attr: AttrWords::default(),
+            resizes: zero(),
         };
         Self {
             places: (0..COUNT).map(place).collect(),
@@ -194,12 +185,12 @@ impl Default for Behind {
 }
 
 /// The place of a file: inode numbers are given in order.
-fn index_of(inode: InodeNo) -> usize {
+pub(crate) fn index_of(inode: InodeNo) -> usize {
     let mixed = inode.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     usize::try_from(mixed).unwrap_or(0) % COUNT
 }
 
-const fn error_in(state: u64) -> u64 {
+pub(crate) const fn error_in(state: u64) -> u64 {
     (state & ERROR_MASK) >> ERROR_SHIFT
 }
 
@@ -219,36 +210,19 @@ const fn is_setting(state: u64) -> bool {
 }
 
 /// Whether something is under way.
-const fn is_busy(state: u64) -> bool {
-    state & (bit::WRITING | bit::CREATING | bit::REMOVING) != 0 || is_setting(state)
+pub(crate) const fn is_busy(state: u64) -> bool {
+    let under_way = bit::WRITING | bit::CREATING | bit::REMOVING | bit::AWAITED;
+    state & under_way != 0 || is_setting(state)
 }
 
 impl Behind {
-    /// The counts.
-    #[must_use]
-    pub fn counts(&self) -> BehindCounts {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        BehindCounts {
-            held_count: u64::try_from(self.held_count.load(Ordering::Relaxed)).unwrap_or(u64::MAX),
-            held_bytes: load(&self.bytes),
-            written_count: load(&self.written_count),
-            written_bytes: load(&self.written_bytes),
-            lost_count: load(&self.lost_count),
-            lost_bytes: load(&self.lost_bytes),
-            directory_count: u64::try_from(self.directories.count()).unwrap_or(u64::MAX),
-            made_count: load(&self.directories.made_count),
-            removed_count: load(&self.directories.removed_count),
-            lost_name_count: load(&self.directories.lost_count),
-        }
-    }
-
     /// Whether nothing is changed behind.
     pub(crate) fn is_empty(&self) -> bool {
         self.held_count.load(Ordering::SeqCst) == 0 && self.directories.is_empty()
     }
 
     /// The place of a file, and its state.
-    fn find(&self, inode: InodeNo) -> Option<(&Place, u64)> {
+    pub(crate) fn find(&self, inode: InodeNo) -> Option<(&Place, u64)> {
         let place = &self.places[index_of(inode)];
         let state = place.state.load(Ordering::SeqCst);
         let is_held = state & bit::HELD != 0 && place.inode.load(Ordering::SeqCst) == inode.0;
@@ -257,7 +231,7 @@ impl Behind {
     }
 
     /// Changes the state of a file, unless `to` says that it stays.
-    fn change(&self, inode: InodeNo, to: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+    pub(crate) fn change(&self, inode: InodeNo, to: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         loop {
             let (place, state) = self.find(inode)?;
             let next = to(state)?;
@@ -272,10 +246,11 @@ impl Behind {
     /// A file may be written behind from now on, before the kernel knows it, or its name is being removed.
     /// Returns whether there is a place for it.
     pub(crate) fn insert(&self, file: &NewFile<'_>, begun: Begun) -> bool {
-        let hash = hash_of(file.parent, file.name);
+        let is_opened = begun == Begun::Opened;
+        let hash = if is_opened { 0 } else { hash_of(file.parent, file.name) };
         let name = &self.names[index_of(InodeNo(hash))];
         let other = InodeNo(name.load(Ordering::SeqCst));
-        if self.find(other).is_some() {
+        if !is_opened && self.find(other).is_some() {
             return false;
         }
         let place = &self.places[index_of(file.attr.inode)];
@@ -292,16 +267,24 @@ impl Behind {
         }
         let set = |word: &AtomicU64, value: u64| word.store(value, Ordering::SeqCst);
         set(&place.inode, file.attr.inode.0);
-        set(&place.size_bytes, if begun == Begun::Removing { file.attr.size_bytes } else { 0 });
+        let size_bytes = match begun {
+            Begun::Created | Begun::Creating => 0,
+            Begun::Opened if file.attr.is_size_at_data() => UNKNOWN,
+            Begun::Opened | Begun::Removing => file.attr.size_bytes,
+        };
+        set(&place.size_bytes, size_bytes);
         set(&place.handle, file.handle.0);
         set(&place.creator, file.creator.into());
         set(&place.name_hash, hash);
-        set(name, file.attr.inode.0);
+        if !is_opened {
+            set(name, file.attr.inode.0);
+        }
         set(&place.waiters, 0);
         place.attr.set(file.attr);
         self.held_count.fetch_add(1, Ordering::SeqCst);
         let bits = match begun {
             Begun::Created => 0,
+            Begun::Opened => bit::OPENED,
             Begun::Creating => bit::CREATING,
             Begun::Removing => bit::REMOVING | bit::ENDED,
         };
@@ -340,7 +323,7 @@ impl Behind {
 
     /// Whether writes alone are under way of a file.
     pub(crate) fn is_only_writing(&self, inode: InodeNo) -> bool {
-        let (writing, others) = (bit::WRITING, bit::CREATING | bit::REMOVING);
+        let (writing, others) = (bit::WRITING, bit::CREATING | bit::REMOVING | bit::AWAITED);
         self.find(inode)
             .is_some_and(|(_, it)| it & (writing | others) == writing && !is_setting(it))
     }
@@ -400,6 +383,13 @@ impl Behind {
                 return if is_creating { How::Later } else { How::Through };
             }
             let size_bytes = place.size_bytes.load(Ordering::SeqCst);
+            if size_bytes == UNKNOWN && file_offset.is_none() && write_bytes > 0 {
+                let how = self.begin_awaited(inode);
+                if how == How::Later {
+                    continue;
+                }
+                return how;
+            }
             let is_at_end = file_offset.is_none_or(|offset| offset == size_bytes);
             let end = size_bytes.saturating_add(write_bytes);
             let under_way = self.bytes.load(Ordering::SeqCst).saturating_add(write_bytes);
@@ -517,7 +507,7 @@ impl Behind {
     /// Whether a file that is written behind certainly has no extended attributes.
     pub(crate) fn has_no_xattrs(&self, inode: InodeNo) -> bool {
         self.find(inode).is_some_and(|(place, state)| {
-            state & bit::ENDED == 0 && place.attr().is_some_and(|attr| attr.has_no_xattrs())
+            state & bit::ENDED == 0 && place.attr.get().is_some_and(|attr| attr.has_no_xattrs())
         })
     }
 
@@ -525,7 +515,8 @@ impl Behind {
     /// be empty.
     pub(crate) fn is_unwritten(&self, inode: InodeNo) -> bool {
         self.find(inode).is_some_and(|(place, state)| {
-            state & bit::ENDED == 0 && place.size_bytes.load(Ordering::SeqCst) == 0
+            let is_new = state & (bit::ENDED | bit::OPENED) == 0;
+            is_new && place.size_bytes.load(Ordering::SeqCst) == 0
         })
     }
 

@@ -25,6 +25,11 @@ impl MountLane {
         if let Some(ended) = self.sync_ahead_of(pending_id) {
             return self.sync_rest(turn, pending_id, (&table, ended));
         }
+        self.begin_sizes(pending_id, &table);
+        let is_awaited = self.pendings.get(pending_id).is_some_and(|it| it.awaited.is_some());
+        if is_awaited {
+            return false;
+        }
         if !table.local.is_empty() && self.waits_for_local(turn, pending_id, &table) {
             return true;
         }

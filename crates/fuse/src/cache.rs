@@ -107,7 +107,10 @@ impl MountLane {
         };
         let is_part = matches!(
             pending.continuation,
-            Continuation::CreateTruncated { .. } | Continuation::CopyWritten { .. }
+            Continuation::CreateTruncated { .. }
+                | Continuation::CreatedAgain { .. }
+                | Continuation::EntryAgain
+                | Continuation::CopyWritten { .. }
         );
         match pending.decoded() {
             Ok(Decoded::Call(call, _)) if !is_part => {

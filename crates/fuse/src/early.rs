@@ -1,7 +1,8 @@
 //! What a lane has answered before the server has done it, and what waits for that (`write_behind`,
 //! `create_behind`, `behind_waits`).
 
-use crate::behind::{Behind, BehindCounts};
+use crate::behind::Behind;
+use crate::behind_counts::BehindCounts;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;

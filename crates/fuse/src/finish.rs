@@ -68,6 +68,16 @@ impl MountLane {
                 }
                 self.reply(turn, pending_id, Status::Ok, Span::default(), None);
             }
+            (Continuation::Entry, Answer::Entry(attr))
+                if self.looks_again(turn, pending_id, attr.inode) => {}
+            (Continuation::EntryAgain, Answer::Entry(attr)) => {
+                self.see_name(now, pending_id, &attr);
+                // The answer does not say what was granted for the name.
+                let node = Node::plain(attr.inode);
+                self.encode(turn, pending_id, |out| {
+                    put_entry(out, node, &attr, Validity::default());
+                });
+            }
             (Continuation::Entry, Answer::Entry(attr) | Answer::Created { attr, .. }) => {
                 let parent = self.node(pending_id);
                 self.see_name(now, pending_id, &attr);
@@ -114,6 +124,16 @@ impl MountLane {
                 self.go_on(turn, pending_id, Progress::Cleared)
             }
             (
+                Continuation::Create { truncate, .. },
+                Answer::Created { attr, made: false, handle: Some(handle) },
+            ) if self.looks_at_created_again(turn, pending_id, (attr.inode, handle, truncate)) => {}
+            (Continuation::CreatedAgain { handle }, Answer::Entry(attr)) => {
+                self.see_name(now, pending_id, &attr);
+                self.encode(turn, pending_id, |out| {
+                    put_created(out, &attr, handle, Validity::default());
+                });
+            }
+            (
                 Continuation::Create { truncate, keeps_set_id },
                 Answer::Created { attr, made, handle: Some(handle) },
             ) => {
@@ -154,6 +174,7 @@ impl MountLane {
                 }
             }
             (Continuation::Open, Answer::Opened { attr, handle }) => {
+                self.write_opened_from_now(pending_id, (&attr, handle), granted);
                 self.reply_opened(turn, pending_id, (&attr, handle), granted.contents);
             }
             (Continuation::Target, Answer::Target(target)) => {
@@ -191,6 +212,7 @@ impl MountLane {
                 self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
             }
             (Continuation::Written, Answer::Written(written)) => {
+                self.see_end(pending_id, written);
                 self.encode(turn, pending_id, |out| put_written(out, written.written_bytes));
             }
             (Continuation::Sought, Answer::Sought(file_offset)) => {
@@ -232,7 +254,9 @@ impl MountLane {
         if status == Status::NeedClearPrivileges {
             return self.go_on(turn, pending_id, Progress::NeedsClear);
         }
-        if let Continuation::CreateTruncated { handle, .. } = continuation {
+        if let Continuation::CreateTruncated { handle, .. }
+        | Continuation::CreatedAgain { handle } = continuation
+        {
             self.client.release(turn, handle);
         }
         if let (Continuation::Label { .. }, Status::NoData) = (continuation, status) {
@@ -382,12 +406,13 @@ impl MountLane {
         inode: InodeNo,
         continuation: Continuation,
     ) {
+        self.begin_resize(pending_id, inode);
         let resize = Resize { caller: NOBODY, inode, size_bytes: 0, open_for_write: true };
         self.call_for(turn, pending_id, continuation, Call::Resize(resize));
     }
 
     /// Makes a further call for a request.
-    fn call_for(
+    pub(crate) fn call_for(
         &mut self,
         turn: &mut Turn<'_>,
         pending_id: usize,

@@ -348,10 +348,12 @@ impl MountLane {
         let read_bytes = bulk.map_or(0, |bulk| u64::from(bulk.bulk_bytes));
         let out_bytes = span_bytes(payload) + read_bytes;
         self.count(turn.now.mono, pending_id, Ended { status, out_bytes, read_bytes });
+        let sizes = self.pendings.get(pending_id).map(|it| (it.resizes, it.awaited));
         let Some(slot) = self.pendings.remove(pending_id) else { return };
         if !self.unmounted {
             turn.act(KernelAction::Reply { slot, status, payload, bulk });
         }
+        self.end_sizes(turn, sizes.unwrap_or_default(), status);
     }
 
     /// Looks up the caller's groups, once per request.

@@ -39,6 +39,10 @@ pub(crate) enum Continuation {
     Open,
     /// `fuse_open_out` of a directory.
     Opendir,
+    /// As `Entry`, of a file whose attributes are asked for again.
+    EntryAgain,
+    /// As `Create`, the same.
+    CreatedAgain { handle: HandleId },
     /// The target's bytes.
     Target,
     /// `fuse_dirent`s from a position on, with attributes or without, in a buffer of this size.
@@ -63,6 +67,14 @@ pub(crate) enum Continuation {
     Space,
     /// `fuse_lk_out`.
     LockFound,
+}
+
+/// A file whose size a request changes, for which others wait (`opened_behind`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Awaited {
+    pub(crate) inode: wire::InodeNo,
+    /// The size that it leaves, as far as it is known.
+    pub(crate) size_bytes: Option<u64>,
 }
 
 /// What the request waits for.
@@ -141,6 +153,12 @@ pub(crate) struct PendingRequest {
     pub(crate) bulk: Option<Bulk>,
     /// The calling process is being killed and will not read the reply.
     pub(crate) abandoned: bool,
+    /// Others wait for it.
+    pub(crate) awaited: Option<Awaited>,
+    /// The file whose size it may change.
+    pub(crate) resizes: Option<wire::InodeNo>,
+    /// Those of the file that it opens, when it began.
+    pub(crate) resizes_seen: u64,
     /// Files up to this place of the table have been waited for.
     pub(crate) scanned: usize,
     /// Header and arguments, for decoding again.
@@ -180,6 +198,9 @@ impl PendingRequests {
             progress: Progress::Begun,
             bulk,
             abandoned: false,
+            awaited: None,
+            resizes: None,
+            resizes_seen: 0,
             scanned: 0,
             request: copy,
         })

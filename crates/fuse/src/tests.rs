@@ -22,6 +22,7 @@ mod local_opens;
 mod locks;
 mod moves;
 mod names;
+mod opened;
 mod opens;
 mod pages;
 mod profile;

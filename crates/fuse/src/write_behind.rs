@@ -21,6 +21,7 @@ use crate::early::{Early, QueuedWrite, Waiting};
 use crate::handle::FileHandle;
 use crate::lane::MountLane;
 use crate::out::{put_attr_out, put_written};
+use crate::pending::Awaited;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -137,6 +138,12 @@ impl MountLane {
                 self.reply(turn, pending_id, status, Span::default(), None);
                 true
             }
+            How::Awaited => {
+                if let Some(pending) = self.pendings.get_mut(pending_id) {
+                    pending.awaited = Some(Awaited { inode, size_bytes: None });
+                }
+                false
+            }
             How::Behind(file_offset) => {
                 let Some(bulk) = bulk else { return false };
                 let copy = self.client.copy(turn, bulk);
@@ -201,7 +208,14 @@ impl MountLane {
         let Some(pending) = self.pendings.get(pending_id) else { return false };
         let Ok((header, _)) = split(&pending.request) else { return false };
         let inode = header.inode;
+        if let Some(waits) = self.set_size(pending_id, table) {
+            return waits;
+        }
+        if let Some(waits) = self.set_opened(pending_id, table) {
+            return waits;
+        }
         let Some((attr, creator)) = table.attr(inode) else { return false };
+        let Some(pending) = self.pendings.get(pending_id) else { return false };
         let is_owner = match header.uid {
             0 => self.client.is_root_trusted() || creator == 0,
             uid => uid == attr.uid,
@@ -222,7 +236,7 @@ impl MountLane {
         };
         let Setting { number, attr } = match table.begin_setting(inode) {
             How::Through => return false,
-            How::Later | How::Failed(_) => {
+            How::Later | How::Failed(_) | How::Awaited => {
                 return self.waits(table, pending_id, inode)
                     || self.set_attributes(turn, pending_id, table);
             }

@@ -15,6 +15,7 @@ mod grant;
 mod heat;
 mod made;
 mod numbers;
+mod opened;
 mod outgoing;
 mod pages;
 mod recall;

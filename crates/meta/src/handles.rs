@@ -251,6 +251,19 @@ impl Handles {
         self.first_from(Key::first(inode)).is_some()
     }
 
+    /// Whether this client alone has it open, as far as known, and through one handle that writes.
+    pub(crate) fn is_opened_once(&self, inode: InodeNo, client: ClientUuid) -> bool {
+        let keys = self.open.range(Key::first(inode)..).take_while(|key| key.inode == inode);
+        let mut writer_count = 0;
+        for key in keys {
+            writer_count += usize::from(key.open_for.writes());
+            if key.client != client || writer_count > 1 {
+                return false;
+            }
+        }
+        writer_count == 1 && !self.unsettled.contains(&inode)
+    }
+
     /// Whether this client has it open in any mode.
     pub(crate) fn has_open(&self, inode: InodeNo, client: ClientUuid) -> bool {
         self.has(inode, client, |_| true)

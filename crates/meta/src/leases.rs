@@ -102,7 +102,14 @@ impl Shard {
         self.handles.writes(inode, client)
     }
 
-    /// The same for the requirements of a coordinator.
+    /// Whether a client alone has an inode open, as far as is known, and through one handle that
+    /// writes.
+    #[must_use]
+    pub fn is_opened_once(&self, inode: InodeNo, client: ClientUuid) -> bool {
+        self.handles.is_opened_once(inode, client)
+    }
+
+    /// What a coordinator's requirements conflict with.
     pub fn required_lease_conflicts(
         &self,
         requirements: &[u8],

@@ -254,6 +254,9 @@ impl Simulation {
                 if let (Ok(Answer::Created { attr, .. }), true) = (&result, granted.writing) {
                     early.grant(lane, attr.inode);
                 }
+                if let (Ok(Answer::Opened { attr, .. }), true) = (&result, granted.writing) {
+                    early.grant_opened((lane, *attr), &call, &self.calls);
+                }
                 if let (Ok(Answer::Opened { handle, .. }), true) = (&result, keeps) {
                     sim_lane.core.keep(*handle);
                 }

@@ -221,6 +221,7 @@ impl Plan {
             | Rule::CutPages
             | Rule::PageParts
             | Rule::WriteBehind
+            | Rule::WriteOpened
             | Rule::LocalRegistered => self.lease(rule),
             Rule::OwnUnacked
             | Rule::Tombstones
@@ -385,6 +386,7 @@ impl Plan {
             }
             Rule::WriteBehind if self.depth.is_multiple_of(2) => self.change_names_behind(),
             Rule::WriteBehind => self.write_files_behind(),
+            Rule::WriteOpened => self.write_opened_behind(),
             _ => {}
         }
     }
@@ -404,6 +406,21 @@ impl Plan {
         ];
         self.mix = MIX.to_vec();
         (self.choice_count, self.name_count) = (2, 6);
+        self.write_bytes_max = 300;
+    }
+
+    /// Clients write a file behind that they open, and that others have open or look at.
+    pub(crate) fn write_opened_behind(&mut self) {
+        const MIX: [(Kind, u64); 6] = [
+            (Kind::Create, 1),
+            (Kind::Getattr, 4),
+            (Kind::Open, 8),
+            (Kind::Read, 8),
+            (Kind::Write, 10),
+            (Kind::Close, 8),
+        ];
+        self.mix = MIX.to_vec();
+        (self.choice_count, self.name_count) = (1, 1);
         self.write_bytes_max = 300;
     }
 

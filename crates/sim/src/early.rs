@@ -1,5 +1,5 @@
 //! Changes that a client's mount answers before the server has executed them: one at a time for each
-//! mount, writes at the end of a file that it has created, and changes of its mode, under a write
+//! mount, writes at the end of a file that it has created, or opened alone, and changes of its mode, under a write
 //! lease; and names in directories that it has made ([`crate::early_names`]). Meanwhile its other calls wait, as those do that concern the file in a real mount.
 //!
 //! Such a change is certain from its early answer on, unless its client dies, or the server has taken
@@ -13,7 +13,7 @@ use crate::work::{CallRecord, CallSpec, Tag};
 use client::{Answer, Call, CallId, Client, RecalledKey};
 use interface::{Mono, Turn};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::{FileKind, InodeNo, Status, Transno};
+use wire::{Attr, FileKind, InodeNo, Status, Transno};
 
 /// Begins a call. A client that caches begins half of its syncs as a mount does while the file is being
 /// written: the data shard is asked twice.
@@ -58,6 +58,8 @@ pub(crate) struct EarlyWrites {
     files: BTreeMap<InodeNo, (usize, u64)>,
     /// The directories whose names may be changed so.
     pub(crate) directories: BTreeMap<InodeNo, EarlyDirectory>,
+    /// Files that were opened so.
+    pub(crate) opened_count: u64,
     /// Changes of names in directories that are at another shard than their parents.
     pub(crate) elsewhere_count: u64,
     /// The change under way, and the file or directory that it is about.
@@ -74,6 +76,34 @@ impl EarlyWrites {
     /// A lane has created a file, and may write it early.
     pub(crate) fn grant(&mut self, lane: usize, inode: InodeNo) {
         self.files.insert(inode, (lane, 0));
+    }
+
+    /// A lane has opened a file for writing, and may write it early, unless another call of the mount may
+    /// have changed its size since: the reply has shown an earlier one.
+    pub(crate) fn grant_opened(
+        &mut self,
+        (lane, attr): (usize, Attr),
+        opened: &CallRecord,
+        calls: &[CallRecord],
+    ) {
+        let may_resize = |call: &&CallRecord| {
+            let resizes = matches!(
+                call.spec,
+                CallSpec::Write { .. }
+                    | CallSpec::WriteList { .. }
+                    | CallSpec::Resize { .. }
+                    | CallSpec::Allocate { .. }
+            );
+            resizes
+                && call.client == opened.client
+                && call.spec.contents() == Some(attr.inode)
+                && call.ended_ns.is_none_or(|at_ns| at_ns >= opened.began_ns)
+        };
+        if attr.is_size_at_data() || calls.iter().any(|call| may_resize(&call)) {
+            return self.ended.push((lane, attr.inode));
+        }
+        self.opened_count += 1;
+        self.files.insert(attr.inode, (lane, attr.size_bytes));
     }
 
     /// The file that was created last of those that may be written early.

@@ -20,6 +20,8 @@ pub struct Outcome {
     pub crash_count: u64,
     /// Names that were changed early in directories at another shard than their parents.
     pub elsewhere_count: u64,
+    /// Files that were opened, and written early.
+    pub opened_count: u64,
 }
 
 /// Simulated time within which the system must come to rest after the last fault.
@@ -49,6 +51,7 @@ fn outcome(mut simulation: Simulation) -> (Outcome, Vec<String>) {
         call_count: crate::number::wide(simulation.calls.len()),
         crash_count: simulation.crash_count,
         elsewhere_count: simulation.mounts.iter().map(|mount| mount.early.elsewhere_count).sum(),
+        opened_count: simulation.mounts.iter().map(|mount| mount.early.opened_count).sum(),
     };
     (outcome, simulation.log.unwrap_or_default())
 }

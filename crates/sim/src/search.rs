@@ -26,17 +26,20 @@ pub struct Counts {
     call_count: u64,
     crash_count: u64,
     elsewhere_count: u64,
+    opened_count: u64,
     elapsed: Duration,
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed_count, call_count, crash_count, elsewhere_count, elapsed } = self;
+        let Self { seed_count, call_count, crash_count, .. } = self;
+        let Self { elsewhere_count, opened_count, elapsed, .. } = self;
         let seconds = elapsed.as_secs_f64();
         write!(
             f,
             "{seconds:.0} s: {seed_count} seeds, each run twice; {call_count} calls, {crash_count} \
-             server crashes, {elsewhere_count} early changes at another shard than the parent's"
+             server crashes, {elsewhere_count} early changes at another shard than the parent's, \
+             {opened_count} opened files that may be written early"
         )
     }
 }
@@ -64,6 +67,7 @@ struct Tally {
     call_count: AtomicU64,
     crash_count: AtomicU64,
     elsewhere_count: AtomicU64,
+    opened_count: AtomicU64,
 }
 
 impl Tally {
@@ -73,6 +77,7 @@ impl Tally {
             call_count: self.call_count.load(Ordering::Relaxed),
             crash_count: self.crash_count.load(Ordering::Relaxed),
             elsewhere_count: self.elsewhere_count.load(Ordering::Relaxed),
+            opened_count: self.opened_count.load(Ordering::Relaxed),
             elapsed: begun.elapsed(),
         }
     }
@@ -91,6 +96,7 @@ fn try_counted(seed: u64, injection: Option<Injection>, tally: &Tally) -> Verdic
     tally.call_count.fetch_add(first.call_count, Ordering::Relaxed);
     tally.crash_count.fetch_add(first.crash_count, Ordering::Relaxed);
     tally.elsewhere_count.fetch_add(first.elsewhere_count, Ordering::Relaxed);
+    tally.opened_count.fetch_add(first.opened_count, Ordering::Relaxed);
     let run_hash = first.run_hash;
     if first != second {
         let line = format!("two runs differ: {first:?} and {second:?}");

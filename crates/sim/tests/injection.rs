@@ -171,6 +171,7 @@ mod rules {
         cut_pages CutPages,
         page_parts PageParts,
         write_behind WriteBehind,
+        write_opened WriteOpened,
         contents_flush ContentsFlush,
         contents_order ContentsOrder,
         prepared_kept PreparedKept,

@@ -98,6 +98,8 @@ rules! {
     PageParts "page-parts",
     /// What a client writes behind is seen by others only when it has been written.
     WriteBehind "write-behind",
+    /// A file that was there before is written behind only by a client that alone has it open.
+    WriteOpened "write-opened",
     /// Objects are synced before the rows pass records that have bytes of them.
     ContentsFlush "contents-flush",
     /// Bytes in the log are not redone where a later record says that the object has them.

@@ -244,7 +244,8 @@ impl Encoder<'_> {
         self.put(&wire::Open { caller: args.caller, inode: args.inode, handle });
         let (plan, beside) = Open::begin(args.inode, handle, args.sizes);
         let request = NewRequest::new(Plan::Open(plan), Op::Open, Target::Inode(args.inode));
-        Ok(NewRequest { beside, ..request })
+        let flags = if args.open_for.writes() { request_flag::BEHIND } else { 0 };
+        Ok(NewRequest { beside, flags, ..request })
     }
 
     fn resize(&mut self, args: &crate::Resize<'_>) -> Result<NewRequest, Status> {

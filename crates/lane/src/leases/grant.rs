@@ -126,7 +126,11 @@ impl Lane {
                 self.grant_key(names[0], granting, lease_flag::NAME)
                     | self.grant_key(names[1], granting, lease_flag::NEW_NAME)
             }
-            Grants::Contents => self.grant_opened(granting, body),
+            Grants::Contents => {
+                let Granting { holder, lease_no, now, .. } = granting;
+                let opened = self.grant_opened(granting, body);
+                opened | self.grant_writing_opened((holder, lease_no, now), received, body)
+            }
             Grants::Entries => {
                 entry_count = self.grant_entries(granting, request.op.inodes(body)[0]);
                 0

@@ -39,7 +39,7 @@ impl Leases {
             }
             for key in &recall.keys {
                 if let LeaseKey::Writing(inode) = key {
-                    self.end_writing(*inode, session);
+                    self.end_recalled_writing(*inode, (session, recall.lease_no_max));
                 } else {
                     self.table.end(*key, session, recall.lease_no_max);
                 }

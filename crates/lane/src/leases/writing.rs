@@ -1,5 +1,5 @@
-//! Write leases: new files that their clients write behind, and new directories whose names their
-//! clients change behind. A client answers such changes before they are executed, so what names the
+//! Write leases: files that their clients write behind ([`super::opened`]: files that were there
+//! before), and new directories whose names their clients change behind. A client answers such changes before they are executed, so what names the
 //! file or directory waits until it says that they were.
 //!
 //! ```text
@@ -62,7 +62,7 @@ struct Held {
 /// The write leases of a lane.
 #[derive(Debug)]
 pub(super) struct Writing {
-    files: BTreeMap<InodeNo, Writer>,
+    pub(super) files: BTreeMap<InodeNo, Writer>,
     /// The directories among them.
     directories: BTreeMap<InodeNo, ClientUuid>,
     clients: BTreeMap<ClientUuid, Held>,
@@ -107,7 +107,7 @@ impl Writing {
         self.files.contains_key(&inode)
     }
 
-    fn insert(&mut self, inode: InodeNo, writer: Writer) {
+    pub(super) fn insert(&mut self, inode: InodeNo, writer: Writer) {
         self.end(inode);
         self.clients.entry(writer.client).or_default().count += 1;
         self.files.insert(inode, writer);
@@ -146,6 +146,16 @@ impl Writing {
         let others = self.clients.keys().filter(|other| **other != client).count();
         let count = u64::try_from(others).unwrap_or(u64::MAX).saturating_add(1);
         self.free_bytes / PROMISED_PART >= wire::BEHIND_BYTES_MAX.saturating_mul(count)
+    }
+
+    /// Whether there may be a further one.
+    pub(super) fn has_room(&self) -> bool {
+        self.files.len() < COUNT_MAX
+    }
+
+    /// Whether a lease of this file may be granted again: none of it was taken, as far as is known.
+    pub(super) fn was_never_taken(&self, inode: InodeNo) -> bool {
+        self.taken.len() < FENCE_COUNT_MAX && !self.taken.contains_key(&inode)
     }
 
     fn fence(&mut self, fence: (InodeNo, ClientUuid)) {
@@ -217,6 +227,7 @@ impl Leases {
         let Some(writer) = self.writing.files.get_mut(&inode) else { return };
         if !writer.lease.is_recalled() {
             writer.lease.ends_at = until;
+            self.heat.recalled(LeaseKey::Writing(inode), writer.lease.granted_at, now);
             let recalled = Recalled { lease: writer.lease, key: LeaseKey::Writing(inode) };
             self.counts.recalled_count += 1;
             self.outgoing.entry(recalled.lease.session).or_default().add(recalled, &[]);
@@ -319,7 +330,7 @@ impl Lane {
         let (session, client) = holder;
         if !writes
             || attr.inode.shard() != received.request.shard
-            || writing.files.len() >= COUNT_MAX
+            || !writing.has_room()
             || !writing.has_space_for(client)
         {
             return 0;
@@ -552,7 +563,8 @@ impl Lane {
     ) -> bool {
         let request = received.request;
         let fences = &self.leases.writing.fences;
-        if fences.is_empty() || request.flags & request_flag::BEHIND == 0 {
+        let is_behind = request.op != Op::Open && request.flags & request_flag::BEHIND != 0;
+        if fences.is_empty() || !is_behind {
             return false;
         }
         let body = &turn.arena.get(received.frame)[HEADER_BYTES..];

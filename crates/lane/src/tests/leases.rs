@@ -6,6 +6,7 @@ mod grants;
 mod made;
 mod names_behind;
 mod names_behind_ends;
+mod opened;
 mod pages;
 mod participants;
 mod random;

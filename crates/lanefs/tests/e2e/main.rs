@@ -113,4 +113,5 @@ mod wide_files;
 mod wide_holes;
 mod wide_pages;
 mod write_behind;
+mod write_opened;
 mod xattrs;

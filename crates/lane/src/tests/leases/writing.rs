@@ -3,7 +3,7 @@
 use super::*;
 use wire::{ClearPrivileges, Close, Glimpse, Reopen, ReplayDone, Write};
 
-const BEHIND: u16 = request_flag::LEASES | request_flag::BEHIND;
+pub(super) const BEHIND: u16 = request_flag::LEASES | request_flag::BEHIND;
 
 impl Holder {
     /// Creates a file and opens it for writing. Returns what is granted.
