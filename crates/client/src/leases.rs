@@ -361,6 +361,11 @@ impl Client {
         self.replay_space.copy(turn, bulk)
     }
 
+    /// A buffer of this client with the bytes of several of them, one behind the other.
+    pub fn join_copies(&mut self, turn: &mut Turn<'_>, copies: &[Bulk]) -> Bulk {
+        self.replay_space.join(turn, copies)
+    }
+
     /// Releases a copy at the end of the turn.
     pub fn release_copy(&mut self, copy: Bulk) {
         self.replay_space.release(copy);

@@ -8,7 +8,7 @@ use crate::replay::{Entry, cost_bytes};
 use crate::requests::Exchange;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use interface::{Action, BufId, Bulk, CORE_BUF_ID_MIN, Turn};
+use interface::{Action, BufId, Bulk, CORE_BUF_ID_MIN, NO_MAC, Turn};
 
 #[derive(Debug)]
 pub(crate) struct ReplaySpace {
@@ -109,6 +109,11 @@ impl ReplaySpace {
         self.copies.make(turn, bulk)
     }
 
+    /// A copy of several buffers, one behind the other, 4 GiB at most.
+    pub(crate) fn join(&mut self, turn: &mut Turn<'_>, bulks: &[Bulk]) -> Bulk {
+        self.copies.join(turn, bulks)
+    }
+
     /// Releases a copy.
     pub(crate) fn release(&mut self, copy: Bulk) {
         self.copies.release(copy);
@@ -138,12 +143,28 @@ struct Copies {
 }
 
 impl Copies {
-    fn make(&mut self, turn: &mut Turn<'_>, bulk: Bulk) -> Bulk {
+    fn take(&mut self) -> BufId {
         let number = self.free.pop().unwrap_or_else(|| {
             self.count += 1;
             CORE_BUF_ID_MIN + (self.count - 1)
         });
-        let as_buf = BufId(number);
+        BufId(number)
+    }
+
+    fn join(&mut self, turn: &mut Turn<'_>, bulks: &[Bulk]) -> Bulk {
+        let as_buf = self.take();
+        let bulk_bytes = bulks.iter().map(|bulk| bulk.bulk_bytes).sum();
+        turn.act(Action::Zeros { as_buf, bulk_bytes });
+        let mut at = 0;
+        for bulk in bulks {
+            turn.act(Action::Copy { to: as_buf, at, bulk: *bulk });
+            at += bulk.bulk_bytes;
+        }
+        Bulk { buf: as_buf, start: 0, bulk_bytes, crc32c: None, mac: NO_MAC }
+    }
+
+    fn make(&mut self, turn: &mut Turn<'_>, bulk: Bulk) -> Bulk {
+        let as_buf = self.take();
         turn.act(Action::Retain { as_buf, bulk });
         Bulk { buf: as_buf, start: 0, ..bulk }
     }

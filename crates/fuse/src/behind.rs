@@ -69,6 +69,8 @@ pub(crate) struct Place {
     /// Lanes that wait, by their bits.
     pub(crate) waiters: AtomicU64,
     pub(crate) attr: AttrWords,
+    /// Not 0: something waits until nothing is under way, so no further write is joined.
+    pub(crate) wanted: AtomicU64,
     /// Requests of this mount that may change sizes of files with this place: how many have begun, and,
     /// in the lower half, how many are unanswered.
     pub(crate) resizes: AtomicU64,
@@ -134,6 +136,8 @@ pub(crate) enum How<T> {
     Failed(Status),
     /// Its caller waits for it, and others wait for the size that it leaves.
     Awaited,
+    /// Its caller gets the answer at once, and it is made with others when the one under way is over.
+    Joined(T),
     /// Its caller gets the answer at once.
     Behind(T),
 }
@@ -146,6 +150,8 @@ pub(crate) struct Extent {
     pub(crate) write_bytes: u64,
     /// It may not be made behind.
     pub(crate) is_awaited: bool,
+    /// This lane has one under way: so many further bytes may be joined behind it.
+    pub(crate) joinable_bytes: u64,
 }
 
 impl Place {
@@ -167,6 +173,7 @@ impl Default for Behind {
             name_hash: zero(),
             waiters: zero(),
             attr: AttrWords::default(),
+            wanted: zero(),
             resizes: zero(),
         };
         Self {
@@ -205,7 +212,7 @@ const fn with_next(state: u64, shift: u32) -> u64 {
     state & !(NUMBER_MASK << shift) | next << shift
 }
 
-const fn is_setting(state: u64) -> bool {
+pub(crate) const fn is_setting(state: u64) -> bool {
     number_in(state, NEXT_SHIFT) != number_in(state, FIRST_SHIFT)
 }
 
@@ -332,6 +339,7 @@ impl Behind {
     pub(crate) fn waits(&self, inode: InodeNo, lane: LaneId) -> bool {
         let Some((place, _)) = self.find(inode) else { return false };
         place.waiters.fetch_or(lane_bit(lane), Ordering::SeqCst);
+        place.wanted.store(1, Ordering::SeqCst);
         self.is_busy(inode)
     }
 
@@ -369,11 +377,11 @@ impl Behind {
 
     /// Begins a write.
     pub(crate) fn begin_write(&self, inode: InodeNo, extent: Extent) -> How<u64> {
-        let Extent { file_offset, write_bytes, is_awaited } = extent;
+        let Extent { file_offset, write_bytes, is_awaited, .. } = extent;
         loop {
             let Some((place, state)) = self.find(inode) else { return How::Through };
             if is_busy(state & !bit::CREATING) {
-                return How::Later;
+                return self.join((place, state), extent);
             }
             let is_creating = state & bit::CREATING != 0;
             if let Some(status) = self.take_error(inode) {
@@ -407,27 +415,11 @@ impl Behind {
             if !is_behind {
                 return How::Through;
             }
+            place.wanted.store(0, Ordering::SeqCst);
             place.size_bytes.store(end, Ordering::SeqCst);
             self.bytes.fetch_add(write_bytes, Ordering::SeqCst);
             return How::Behind(size_bytes);
         }
-    }
-
-    /// A write behind was answered. Returns the lanes that wait.
-    pub(crate) fn end_write(
-        &self,
-        inode: InodeNo,
-        write_bytes: u64,
-        result: Result<(), Status>,
-    ) -> u64 {
-        self.bytes.fetch_sub(write_bytes, Ordering::SeqCst);
-        let (count, bytes) = match result {
-            Ok(()) => (&self.written_count, &self.written_bytes),
-            Err(_) => (&self.lost_count, &self.lost_bytes),
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(write_bytes, Ordering::Relaxed);
-        self.end_one(inode, |state| state & !bit::WRITING, result)
     }
 
     /// A create was answered. Returns the lanes that wait.
@@ -479,7 +471,7 @@ impl Behind {
         self.end_one(inode, |state| with_next(state, FIRST_SHIFT), result)
     }
 
-    fn end_one(
+    pub(crate) fn end_one(
         &self,
         inode: InodeNo,
         ended: impl Fn(u64) -> u64,

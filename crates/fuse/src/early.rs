@@ -28,6 +28,8 @@ pub(crate) struct QueuedWrite {
     pub(crate) file_offset: u64,
     pub(crate) copy: Bulk,
     pub(crate) clears: ClearPrivileges,
+    /// As many writes of its callers.
+    pub(crate) write_count: u64,
 }
 
 /// What a lane has under way and waiting.
@@ -37,6 +39,8 @@ pub(crate) struct WriteBehind {
     pub(crate) calls: BTreeMap<u64, Early>,
     call_count: u64,
     pub(crate) waiting: Vec<(InodeNo, Waiting)>,
+    /// Of each file of which this lane has a write under way, those that follow it (`joined`).
+    pub(crate) joined: BTreeMap<InodeNo, Vec<QueuedWrite>>,
     /// Creates under way.
     pub(crate) create_count: usize,
     /// Requests that wait for one of them.

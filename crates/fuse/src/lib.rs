@@ -34,6 +34,7 @@ mod finish;
 mod handle;
 mod init;
 mod interrupts;
+mod joined;
 mod lane;
 mod leases;
 mod listing;

@@ -160,7 +160,7 @@ impl MountLane {
                 }
                 How::Later if self.waits(table, pending_id, inode) => Some(true),
                 How::Later => continue, // It is over by now.
-                How::Through | How::Failed(_) | How::Behind(()) => None,
+                How::Through | How::Failed(_) | How::Behind(()) | How::Joined(()) => None,
             };
         }
     }

@@ -127,7 +127,10 @@ impl MountLane {
             || handle.cleared_by_write(keeps_set_id) != ClearPrivileges::Nothing
             || !self.client.takes_calls();
         let file_offset = (!append).then_some(file_offset);
-        let extent = Extent { file_offset, write_bytes: write_bytes.into(), is_awaited };
+        let joinable_bytes = self.joinable_bytes(inode);
+        let write_bytes_wide = write_bytes.into();
+        let extent =
+            Extent { file_offset, write_bytes: write_bytes_wide, is_awaited, joinable_bytes };
         match table.begin_write(inode, extent) {
             How::Through => false,
             How::Later => {
@@ -144,11 +147,17 @@ impl MountLane {
                 }
                 false
             }
-            How::Behind(file_offset) => {
+            how @ (How::Behind(file_offset) | How::Joined(file_offset)) => {
                 let Some(bulk) = bulk else { return false };
                 let copy = self.client.copy(turn, bulk);
                 let clears = crate::begin::cleared_by_write(keeps_set_id);
-                self.write_behind(turn, inode, QueuedWrite { file_offset, copy, clears });
+                let write = QueuedWrite { file_offset, copy, clears, write_count: 1 };
+                if matches!(how, How::Joined(_)) {
+                    self.keep_joined(inode, write);
+                } else {
+                    self.begin_joining(inode);
+                    self.write_behind(turn, inode, write);
+                }
                 self.encode(turn, pending_id, |out| put_written(out, write_bytes));
                 true
             }
@@ -179,12 +188,14 @@ impl MountLane {
     ) {
         let Some(table) = self.behind.table.clone() else { return };
         self.client.release_copy(write.copy);
-        let write_bytes = write.copy.bulk_bytes;
+        let ended = self.go_on_with_joined(turn, (inode, write), outcome);
+        let Some(ended) = ended else { return };
+        let write_bytes = ended.write_bytes;
         if let Err(status) = outcome {
             let lost = format!("{write_bytes} bytes are lost that were written to inode {inode}");
             self.say_lost(turn, &lost, status);
         }
-        let waiters = table.end_write(inode, write_bytes.into(), outcome);
+        let waiters = table.end_write(inode, ended, outcome);
         self.wake(turn, inode, waiters);
     }
 
@@ -236,7 +247,7 @@ impl MountLane {
         };
         let Setting { number, attr } = match table.begin_setting(inode) {
             How::Through => return false,
-            How::Later | How::Failed(_) | How::Awaited => {
+            How::Later | How::Failed(_) | How::Awaited | How::Joined(_) => {
                 return self.waits(table, pending_id, inode)
                     || self.set_attributes(turn, pending_id, table);
             }
@@ -352,7 +363,7 @@ impl MountLane {
 }
 
 fn write_of(table: &Behind, inode: InodeNo, write: QueuedWrite) -> Write {
-    let QueuedWrite { file_offset, copy, clears } = write;
+    let QueuedWrite { file_offset, copy, clears, .. } = write;
     let behind = !table.is_plain(inode);
     let (append, sync) = (behind, false);
     Write { inode, file_offset, append, bulk: Some(copy), sync, clears, behind }

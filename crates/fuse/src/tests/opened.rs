@@ -66,10 +66,79 @@ fn a_write_at_the_end_is_answered_at_once() {
     let (received, body, is_behind) = take_write(&mut harness);
     assert!(is_behind && body.append);
     assert_eq!(body.file_offset, 300);
-    assert!(!write(&mut harness, 0, APPEND), "one is under way");
     end_write(&mut harness, &received, 300);
+    assert!(write(&mut harness, 0, APPEND));
     let (_, body, _) = take_write(&mut harness);
     assert_eq!(body.file_offset, 400);
+}
+
+fn bytes_of(received: &ReceivedRequest) -> u32 {
+    received.bulk.map_or(0, |bulk| bulk.bulk_bytes)
+}
+
+/// A write is under way, and this many further ones are answered.
+fn joined(further_count: u64) -> (Harness, ReceivedRequest) {
+    let mut harness = opened(Some(300));
+    assert!(write(&mut harness, 300, 0));
+    let (received, ..) = take_write(&mut harness);
+    for count in 1..=further_count {
+        assert!(write(&mut harness, 300 + 100 * count, 0));
+    }
+    assert!(harness.requests.is_empty(), "they are made together");
+    (harness, received)
+}
+
+#[test]
+fn what_follows_a_write_under_way_is_made_together() {
+    let (mut harness, received) = joined(3);
+    end_write(&mut harness, &received, 300);
+    let (received, body, is_behind) = take_write(&mut harness);
+    assert!(is_behind && body.append);
+    assert_eq!((body.file_offset, bytes_of(&received)), (400, 300));
+    // And so on.
+    assert!(write(&mut harness, 700, 0));
+    harness.answer(&received, &Written { file_offset: 400, written_bytes: 300 }.to_bytes());
+    let (received, body, _) = take_write(&mut harness);
+    assert_eq!((body.file_offset, bytes_of(&received)), (700, 100));
+    end_write(&mut harness, &received, 700);
+    let counts = harness.lane.behind.counts().unwrap();
+    assert_eq!((counts.written_count, counts.written_bytes), (5, 500));
+    assert_eq!((counts.held_bytes, counts.lost_count), (0, 0));
+}
+
+#[test]
+fn what_is_made_together_is_bounded() {
+    let (mut harness, received) = joined(256);
+    assert!(!write(&mut harness, 300 + 257 * 100, 0), "as many are made together");
+    end_write(&mut harness, &received, 300);
+    let (received, ..) = take_write(&mut harness);
+    assert_eq!(bytes_of(&received), 25_600);
+}
+
+#[test]
+fn no_more_is_joined_once_anything_waits() {
+    let (mut harness, received) = joined(1);
+    harness.kernel_request(Opcode::Getattr, 9, FILE, &[]);
+    assert!(harness.replies.is_empty(), "who looks waits");
+    assert!(!write(&mut harness, 500, 0));
+    end_write(&mut harness, &received, 300);
+    let (received, ..) = take_write(&mut harness);
+    assert_eq!(bytes_of(&received), 100, "what was answered before");
+    assert!(harness.replies.is_empty());
+    harness.answer(&received, &Written { file_offset: 400, written_bytes: 100 }.to_bytes());
+    assert_eq!(harness.take().head.op, Op::Getattr);
+    assert_eq!(harness.reply().status, Status::Ok, "the write goes on as well");
+}
+
+#[test]
+fn what_was_joined_is_lost_with_the_write_before_it() {
+    let (mut harness, received) = joined(2);
+    harness.fail(&received, Status::NoSpace);
+    assert!(harness.requests.is_empty());
+    let counts = harness.lane.behind.counts().unwrap();
+    assert_eq!((counts.lost_count, counts.lost_bytes, counts.held_bytes), (3, 300, 0));
+    harness.kernel_request(Opcode::Flush, 10, FILE, &[0; 24]);
+    assert_eq!(harness.reply().status, Status::NoSpace);
 }
 
 #[test]
@@ -94,7 +163,7 @@ fn an_append_shows_where_the_file_ends() {
     assert!(harness.requests.is_empty());
     end_write(&mut harness, &received, 5000);
     assert_eq!(harness.replies.remove(0).status, Status::Ok);
-    assert_eq!(harness.reply().status, Status::Ok, "the second one was answered at once");
+    assert_eq!(harness.reply().status, Status::Ok, "the second one was answered early");
     let (_, body, is_behind) = take_write(&mut harness);
     assert!(is_behind);
     assert_eq!(body.file_offset, 5100);
