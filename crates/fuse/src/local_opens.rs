@@ -115,6 +115,13 @@ impl MountLane {
             | Opcode::Getlk
             | Opcode::Setlk
             | Opcode::Setlkw => Some(header.inode).filter(|it| table.local.waits(*it, lane)),
+            // Without the lease others may write it behind, who do not know that it is open. The data
+            // shard asks nobody.
+            Opcode::Read | Opcode::Lseek | Opcode::CopyFileRange => {
+                let known = self.cache.as_ref().and_then(|it| it.attributes(now, header.inode));
+                let reads = Some(header.inode).filter(|_| known.is_none());
+                reads.filter(|it| table.local.waits(*it, lane))
+            }
             _ => None,
         };
         let Some(inode) = inode else { return false };

@@ -230,3 +230,18 @@ fn a_name_that_is_not_known_may_be_that_of_any_file_that_is_open() {
     assert_eq!(harness.take().head.op, Op::Unlink);
     let _: InodeNo = FILE;
 }
+
+#[test]
+fn behind_the_lease_it_is_read_when_the_server_knows_that_it_is_open() {
+    let (mut harness, lookup) = Harness::knows(file());
+    let handle = harness.opens_locally();
+    harness.recall(&lookup, 1, &[LeaseKey::Attributes(FILE)]);
+    harness.all_notified();
+    let register = harness.registers(handle);
+    let args = [u64s(&[handle, 0]), u32s(&[100, 0]), u64s(&[0]), u32s(&[0, 0])].concat();
+    harness.kernel_request(Opcode::Read, 12, FILE, &args);
+    assert!(harness.requests.is_empty(), "{:?}", harness.requests);
+    harness.is_registered(&register);
+    let ops: alloc::vec::Vec<Op> = harness.requests.iter().map(|it| it.head.op).collect();
+    assert_eq!(ops, [Op::Read]);
+}
