@@ -50,7 +50,7 @@ impl Lane {
         let inode = attr.inode;
         let is_plain = attr.kind == FileKind::File
             && attr.nlink == 1
-            && attr.layout.is_none_or(|layout| !layout.is_spread());
+            && attr.layout.is_none_or(|layout| !layout.may_spread());
         // A fence of another server's data shard would outlive what this server knows of it.
         let map = &self.config.map;
         let is_here = map.place(map.data_shard(inode, 0)).server == self.config.server;
