@@ -53,7 +53,9 @@ impl MountLane {
     fn local_file(&mut self, now: Mono, inode: InodeNo, (uid, gid): (u32, u32)) -> Option<Attr> {
         let known = self.cache.as_ref()?.attributes(now, inode)?;
         let attr = known.value;
+        // One without a name is removed with its last handle at the server, which asks nobody.
         let is_plain = attr.kind == FileKind::File
+            && attr.nlink > 0
             && attr.has_no_xattrs()
             && !attr.is_size_at_data()
             && !attr.layout.is_some_and(|layout| layout.may_spread());

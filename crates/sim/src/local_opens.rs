@@ -77,7 +77,7 @@ impl Simulation {
             let attr = found.value;
             let is_spread = attr.layout.is_some_and(|layout| layout.is_spread());
             let is_plain = attr.kind == FileKind::File && !attr.is_size_at_data() && !is_spread;
-            is_plain && found.is_held_by(LaneId(narrow_u16(lane)))
+            is_plain && attr.nlink > 0 && found.is_held_by(LaneId(narrow_u16(lane)))
         });
         let Some(handle) = may.then(|| sim_lane.core.open_locally(now, inode)).flatten() else {
             return false;

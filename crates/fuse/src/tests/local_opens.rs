@@ -191,6 +191,7 @@ fn after_a_lost_connection_the_server_gets_to_know_it() {
 fn what_the_server_might_refuse_is_asked_for() {
     let unlike = [
         Attr { flags: attr_flag::XATTRS, ..file() },
+        Attr { nlink: 0, ..file() },
         Attr { mode: 0o240, ..file() },
         Attr { uid: 5, ..file() },
         Attr {
