@@ -255,8 +255,8 @@ impl Walk<'_> {
             self.find(Kind::SymlinkWithoutTarget, inode, (what, Mend::Leave));
         }
         // What a part of a file over several data shards has is less than all of it.
-        let is_spread = row.layout.is_some_and(|layout| layout.is_spread());
-        let is_settled = row.size_bytes > 0 && !row.size_at_data && !is_spread;
+        let may_spread = row.layout.is_some_and(|layout| layout.may_spread());
+        let is_settled = row.size_bytes > 0 && !row.size_at_data && !may_spread;
         if row.kind == FileKind::File && row.nlink > 0 && is_settled {
             self.check_size(row)?;
         }

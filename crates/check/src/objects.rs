@@ -75,7 +75,11 @@ impl Walk<'_> {
             return Ok(()); // Its object is removed before it is.
         }
         let stated = of_inode.and_then(|row| row.layout);
-        if let Some(recorded) = row.layout.filter(|recorded| stated != Some(*recorded)) {
+        // The inode of a file that grows does not say whether it has.
+        let differs = |recorded: &Layout| {
+            stated != Some(*recorded) && stated.map(|stated| stated.widened()) != Some(*recorded)
+        };
+        if let Some(recorded) = row.layout.filter(differs) {
             let what = format!("{stated:?}, its objects have {recorded:?}");
             self.find(Kind::LayoutWrong, inode, (what, Mend::SetLayout(inode, recorded)));
         }

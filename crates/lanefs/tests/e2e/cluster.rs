@@ -499,7 +499,7 @@ fn a_drained_server_takes_nothing_new_until_that_is_undone() {
 }
 
 /// Ends a server in order.
-fn stop(mut server: Server) {
+pub(crate) fn stop(mut server: Server) {
     server.process.signal(Signal::TERM);
     assert_eq!(server.process.end().code(), Some(0), "{}", server.process.said());
 }

@@ -2,7 +2,8 @@
 
 #![allow(clippy::cast_possible_truncation)]
 
-use crate::cluster::{Cluster, count_of};
+use crate::cluster::{Cluster, count_of, stop};
+use crate::fixture::must;
 use crate::wide_files::{UNIT, bytes, layout_of, open, set_layout, there, wide};
 use std::fs;
 use std::io::Write as _;
@@ -81,7 +82,13 @@ fn a_small_file_is_at_one_server_and_a_large_one_at_all() {
     assert!(large.iter().all(|bytes| *bytes >= UNIT), "{large:?}");
     let widened: u64 = [0, 1, 2].map(|at| count_of(&cluster, &servers[at], "widen")).iter().sum();
     assert_eq!(widened, 1);
+    // A check finds a file that has grown, and one that has not, in order.
+    fs::write(dir.join("small"), &contents[..100]).unwrap();
     mount.stop();
+    servers.into_iter().for_each(stop);
+    let mut check = cluster.fixture.lanefs(["check", "--cluster"]);
+    let found = must(check.args(["one", "two", "three"].map(|store| cluster.fixture.path(store))));
+    assert!(found.contains("0 damages, 0 warnings"), "{found}");
 }
 
 #[test]
