@@ -49,6 +49,8 @@ impl Lane {
         }
         let status = match width {
             Width::Widening => Status::RetryLater,
+            // The record may never be durable: a restart would find the file narrow.
+            Width::Wide if self.commit.has_failed() => Status::RetryLater,
             Width::Narrow | Width::Wide => Status::MustWiden,
         };
         if status == Status::MustWiden && request.op.row().retry == Retry::Once {
