@@ -242,7 +242,7 @@ fn writes(fixture: &Fixture, mount: &Mount, outcome: &str) -> u64 {
 
 #[test]
 fn what_a_stopped_mount_had_under_way_is_refused_and_its_writers_are_told() {
-    const BYTES: usize = 500_000;
+    const BYTES: usize = 1_000_000;
     const COUNT: usize = 20;
     let Some(fixture) = Fixture::new("write_behind_under_way") else { return };
     let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "2s"]);
@@ -263,7 +263,7 @@ fn what_a_stopped_mount_had_under_way_is_refused_and_its_writers_are_told() {
             });
         });
         until("writes are answered without the server", || {
-            written_count.load(Ordering::SeqCst) >= 10
+            written_count.load(Ordering::SeqCst) >= 14
         });
         holder.process.signal(Signal::STOP);
         server.process.signal(Signal::CONT);
