@@ -17,7 +17,7 @@ use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallResult, CallSpec, CallState, Tag};
 use client::{Answer, Asked, Cache, CallId, Client, Config, RecallId, RecalledKey};
 use interface::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use test_runtime::LaneState;
 use wire::{ClientUuid, HandleId, InodeNo, LaneId, OpenFor, Piece, Status};
 
@@ -56,6 +56,8 @@ pub(crate) struct Mount {
     pub(crate) handles: Vec<(HandleId, InodeNo, bool)>,
     /// Handles that were opened without the server: id, inode, when.
     pub(crate) local: Vec<(HandleId, InodeNo, u64)>,
+    /// Those of these files that calls wait for.
+    pub(crate) registering: BTreeSet<InodeNo>,
     /// It runs the audit, not the workload.
     pub(crate) audits: bool,
     pub(crate) cache: KernelCache,
@@ -125,6 +127,7 @@ impl Simulation {
             lanes,
             handles: Vec::new(),
             local: Vec::new(),
+            registering: BTreeSet::new(),
             audits,
             cache: KernelCache::default(),
             known: new_cache(known_seed, crate::rules::of_run(self.plan.injection)),

@@ -9,6 +9,7 @@ use crate::plan::DiskBehaviour;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, CallState};
 use client::{Client, RecalledKey};
+use std::collections::BTreeSet;
 use wire::{FileKind, LaneId, OpenFor, Status};
 
 /// Whether a recall waits until files that are open so are registered.
@@ -33,12 +34,14 @@ const fn is_against(spec: &CallSpec) -> bool {
 }
 
 impl Mount {
-    /// Calls of a lane wait until no file of the mount is open so.
-    pub(crate) fn waits_for_local(&mut self, is_against: bool) -> bool {
+    /// Calls of a lane wait until no file of the mount is open so. Returns whether they do, and whether a
+    /// file is to be registered that was not before.
+    pub(crate) fn waits_for_local(&mut self, is_against: bool) -> (bool, bool) {
         let lanes = self.lanes.iter_mut().filter(|_| is_against);
-        let mut waits = false;
-        lanes.for_each(|lane| waits |= !lane.core.register_all_local().is_empty());
-        waits
+        let all: BTreeSet<_> = lanes.flat_map(|lane| lane.core.register_all_local()).collect();
+        let (waits, is_new) = (!all.is_empty(), !all.is_subset(&self.registering));
+        self.registering = all;
+        (waits, is_new)
     }
 }
 
@@ -94,8 +97,8 @@ impl Simulation {
         let to_begin = &self.mounts[client].lanes[lane].to_begin;
         let mut specs = to_begin.iter().filter_map(|tag| self.call_of(*tag)).map(|call| call.spec);
         let is_against = specs.any(|spec| is_against(&spec));
-        let waits = self.mounts[client].waits_for_local(is_against);
-        if waits {
+        let (waits, is_new) = self.mounts[client].waits_for_local(is_against);
+        if is_new {
             self.wake_lanes(client, Some(lane));
         }
         waits
