@@ -190,6 +190,10 @@ impl Cache {
         let Some(attr) = shown(result) else { return };
         let named = answered.behind(changed.names[0]);
         self.learn_name(named, place, Some(attr.inode), granted.name);
+        // Another change of the name, which came in between, may have removed the inode already.
+        if named.is_disturbed(changed.names[0]) {
+            return;
+        }
         let shown_at = answered.behind(changed.inode(attr.inode));
         self.learn_attributes(shown_at, attr, granted.attributes);
     }
