@@ -68,6 +68,13 @@ impl FileHandle {
     }
 }
 
+/// The file of a READ, and the open file that it is read through.
+pub(crate) fn read_through(request: &[u8]) -> Option<(InodeNo, FileHandle)> {
+    let (header, mut args) = split(request).ok()?;
+    let reads = header.opcode == Opcode::Read as u32;
+    reads.then(|| Some((header.inode, FileHandle(args.u64().ok()?))))?
+}
+
 /// The file of a request, if the open file says that its stripes are at several data shards. What
 /// changes contents needs the layout of any file.
 pub(crate) fn spread_file(request: &[u8]) -> Option<InodeNo> {

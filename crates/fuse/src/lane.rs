@@ -235,8 +235,9 @@ impl MountLane {
                     }
                     return self.on_answer(turn, pending_id, result, granted);
                 }
-                let made = (turn.now.mono, &call);
-                let asked = begin_call(self.cache.as_ref(), &mut self.client, made);
+                let asked =
+                    begin_call(self.cache.as_ref(), &mut self.client, (turn.now.mono, &call));
+                self.leases.see_read(&pending.request);
                 if let Some(inode) = spread_file(&pending.request) {
                     self.client.expect_spread(inode);
                 }

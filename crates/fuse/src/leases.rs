@@ -8,7 +8,7 @@
 //! Invariant: validity is given only for what a recall can find again here, or for what can no
 //! longer change.
 
-use crate::handle::FileHandle;
+use crate::handle::{FileHandle, read_through};
 use crate::node::Node;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -59,8 +59,15 @@ pub(crate) struct Pages {
     pub(crate) version: Option<FileVersion>,
     /// The open file whose reply made the kernel drop the earlier ones; `None`: other replies did.
     pub(crate) opened: Option<FileHandle>,
-    /// When the first such reply was given.
-    since: Mono,
+    /// When the first such reply was given; `None`: the kernel has shown that it has applied it.
+    since: Option<Mono>,
+}
+
+impl Pages {
+    /// Whether the kernel has dropped the earlier ones.
+    fn are_earlier_dropped(self, now: Mono) -> bool {
+        self.since.is_none_or(|since| since.after_ms(APPLY_MS_MAX) <= now)
+    }
 }
 
 /// What a lane has allowed the kernel to cache.
@@ -266,16 +273,26 @@ impl Leases {
     pub(crate) fn has_pages_of(&self, now: Mono, attr: &Attr, through: Option<FileHandle>) -> bool {
         let known = self.pages.get(&attr.inode);
         known.is_some_and(|pages| {
-            let is_applied = pages.since.after_ms(APPLY_MS_MAX) <= now
-                || (through.is_some() && through == pages.opened);
+            let is_applied =
+                pages.are_earlier_dropped(now) || (through.is_some() && through == pages.opened);
             pages.version == Some(version_of(attr)) && is_applied
         })
     }
 
+    /// The kernel asks for something. If it reads through an open file, it has applied the reply to
+    /// its open.
+    pub(crate) fn see_read(&mut self, request: &[u8]) {
+        if let Some((inode, through)) = read_through(request)
+            && let Some(pages) = self.pages.get_mut(&inode)
+            && pages.opened == Some(through)
+        {
+            pages.since = None;
+        }
+    }
+
     /// Whether the kernel has dropped what pages it had of a file before those of this version.
     pub(crate) fn has_dropped_earlier(&self, now: Mono, inode: InodeNo) -> bool {
-        let known = self.pages.get(&inode);
-        known.is_some_and(|pages| pages.since.after_ms(APPLY_MS_MAX) <= now)
+        self.pages.get(&inode).is_some_and(|pages| pages.are_earlier_dropped(now))
     }
 
     /// The kernel no longer knows a file. Returns whether it may have had pages of it.
@@ -306,7 +323,7 @@ impl Leases {
         if self.pages.len() >= PAGES_COUNT_MAX && !self.pages.contains_key(&inode) {
             self.pages.pop_first();
         }
-        let since = known.map_or(now, |pages| pages.since);
+        let since = known.map_or(Some(now), |pages| pages.since);
         self.pages.insert(inode, Pages { version, opened, since });
         true
     }

@@ -67,6 +67,34 @@ impl Harness {
     }
 }
 
+/// `FOPEN_KEEP_CACHE`: the kernel keeps its pages.
+const KEEPS: u32 = 1 << 1;
+
+#[test]
+fn pages_that_were_read_through_a_file_are_kept_when_it_is_opened_again_at_once() {
+    let (mut harness, _) = Harness::knows(file());
+    let mut opens = |harness: &mut Harness| {
+        harness.opens(0);
+        let reply = harness.reply();
+        let handle = u64::from_ne_bytes(reply.payload[..8].try_into().unwrap());
+        let flags = u32::from_ne_bytes(reply.payload[8..12].try_into().unwrap());
+        (handle, flags & KEEPS != 0)
+    };
+    let (handle, keeps) = opens(&mut harness);
+    assert!(!keeps, "the kernel may have others");
+    harness.closes_it(handle);
+    let (handle, keeps) = opens(&mut harness);
+    assert!(!keeps, "nothing shows that the kernel has dropped others");
+    let args = [u64s(&[handle, 0]), u32s(&[4096, 0]), u64s(&[0]), u32s(&[0, 0])].concat();
+    harness.kernel_request(Opcode::Read, 12, FILE, &args);
+    let received = harness.take();
+    harness.grant_leases(&received, Ok(&[]), (2, lease_flag::CONTENTS));
+    assert_eq!(harness.reply().status, Status::Ok);
+    harness.closes_it(handle);
+    let (_, keeps) = opens(&mut harness);
+    assert!(keeps);
+}
+
 #[test]
 fn a_file_is_opened_and_closed_without_a_request() {
     let (mut harness, _) = Harness::knows(file());
