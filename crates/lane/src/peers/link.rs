@@ -13,7 +13,7 @@ use crate::Lane;
 use crate::limits::Limit;
 use crate::ticket::TICKET_TAG;
 use crate::token::FsKey;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 use hmac::{Hmac, Mac as _};
@@ -88,6 +88,8 @@ pub(crate) struct Links {
     conns: BTreeMap<ConnId, PeerLane>,
     accepting: BTreeMap<ConnId, Accepting>,
     ticket_count: u64,
+    /// Those that were said to be away.
+    away: BTreeSet<ServerId>,
     /// Nothing is due before: a lane of many servers has hundreds of links, and does not look at all
     /// of them in each turn.
     due_at: Mono,
@@ -462,9 +464,7 @@ impl Lane {
                 Link { state: State::Up { conn }, failure_count: 0, boot_id, is_restated: false };
         }
         self.peers.links.due_at = self.peers.links.next_due();
-        let PeerLane { server, lane: number } = lane;
-        let line = format!("lane {number} of server {server} is connected (start {boot_id})");
-        self.log(turn, LogLevel::Info, &line);
+        self.say_back(turn, lane.server);
         self.restate_to(turn, lane);
     }
 
@@ -481,13 +481,29 @@ impl Lane {
         }
         self.peer_is_down(turn.now.mono, lane);
         if was_up {
-            let PeerLane { server, lane: number } = lane;
-            let line = format!("lane {number} of server {server} is away");
-            self.log(turn, LogLevel::Warning, &line);
+            self.say_away(turn, lane.server);
             if self.config.rules.hold(Rule::ConnectionAnew) {
                 self.channel(lane).end();
             }
             self.forget_peer(turn, lane);
+        }
+    }
+
+    /// A connection to a server was lost. The first lane says it once, for all: a server that dies is
+    /// lost by each.
+    fn say_away(&mut self, turn: &mut Turn<'_>, server: ServerId) {
+        if self.me().lane == LaneId(0) && self.peers.links.away.insert(server) {
+            let line = format!("server {server} is away; what needs it waits");
+            self.log(turn, LogLevel::Warning, &line);
+        }
+    }
+
+    /// A lane of a server is connected. That all are is said if the server was said to be away.
+    fn say_back(&mut self, turn: &mut Turn<'_>, server: ServerId) {
+        let mut links = self.peers.links.links.iter().filter(|(lane, _)| lane.server == server);
+        let are_all_up = links.all(|(_, link)| matches!(link.state, State::Up { .. }));
+        if are_all_up && self.peers.links.away.remove(&server) {
+            self.log(turn, LogLevel::Info, &format!("server {server} is back"));
         }
     }
 

@@ -83,9 +83,10 @@ pub(crate) enum ClusterCommand {
 /// Where a cluster's registry is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RegistryArg {
-    /// The store of a server, on this host, or the addresses of etcd, http://HOST:PORT or
-    /// https://HOST:PORT with commas between them [default: the store of a server that runs here]
-    #[arg(value_name = "STORE|URL")]
+    /// The store of a server, on this host, the directory of an `up`, or the addresses of etcd,
+    /// http://HOST:PORT or https://HOST:PORT with commas between them [default: the store of a server
+    /// that runs here]
+    #[arg(value_name = "STORE|DIR|URL")]
     pub(crate) registry: Option<String>,
     #[command(flatten)]
     pub(crate) etcd: EtcdArg,
@@ -103,6 +104,7 @@ pub(crate) struct ClusterStatus {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = format!("Examples:
   lanefs servers                           of a server that runs here
+  lanefs servers ./mnt                     of `lanefs up --servers 3 ./mnt`
   lanefs servers http://127.0.0.1:2379 --json
 
 {EXIT_CODES}"))]

@@ -5,9 +5,9 @@ use super::ask::{NEVER_STARTED, access, etcd, failed, not_of_cluster, read};
 use crate::args::EtcdArg;
 use crate::exit::Exit;
 use crate::files::human;
-use crate::running::{self, Kind};
+use crate::running::{self, Kind, text_of};
 use crate::table::{self, Column};
-use crate::{args, export, log, out, secret, space};
+use crate::{args, export, log, mounts, out, secret, space};
 use anyhow::{Result, bail};
 use registry::{Access, Cluster, Etcd, Server, ServerState, Shards};
 use serde::Serialize;
@@ -248,7 +248,7 @@ fn print_json<T: Serialize>(lines: &[T]) -> Result<()> {
 fn find(args: &args::RegistryArg) -> Result<Found> {
     match args.registry.as_deref() {
         Some(url) if url.contains("://") => of_etcd(&args.etcd.access(url)?),
-        Some(path) => of_store(&std::path::absolute(path)?, &args.etcd),
+        Some(path) => of_store(&store_named(Path::new(path))?, &args.etcd),
         None => of_store(&running_store()?, &args.etcd),
     }
 }
@@ -279,6 +279,15 @@ fn of_etcd(access: &Access) -> Result<Found> {
             bail!("the etcd at {url} knows {} clusters: name the store of a server", all.len())
         }
     }
+}
+
+/// A store, or that of the `up` that is mounted at this path.
+fn store_named(path: &Path) -> Result<PathBuf> {
+    let path = mounts::absolute(path)?;
+    let dir = Some(text_of(&path));
+    let mut here = running::all()?.into_iter().map(|found| found.entry);
+    let up = here.find(|entry| entry.kind == Kind::Up && entry.dir == dir);
+    Ok(up.and_then(|entry| entry.store).map_or(path, PathBuf::from))
 }
 
 /// The store of a server in a cluster that runs here.

@@ -73,8 +73,10 @@ fn three_servers_come_from_one_command_and_leave_nothing_behind() {
     let dir = up.dir.clone();
     assert_eq!(fs::read_to_string(dir.join("before")).unwrap(), "before");
     assert_eq!(fill(&dir), 3, "directories are on all servers");
-    let servers = must(fixture.lanefs(["servers"]).arg(&store));
-    assert_eq!(servers.lines().filter(|line| line.contains(" up ")).count(), 3, "{servers}");
+    for place in [&store, &dir] {
+        let servers = must(fixture.lanefs(["servers"]).arg(place));
+        assert_eq!(servers.lines().filter(|line| line.contains(" up ")).count(), 3, "{servers}");
+    }
     // Two die at once. Programs that need them wait.
     let second = fixture.path("mnt.lanefs-2");
     for store in [&store, &second] {

@@ -33,6 +33,23 @@ fn each_pair_of_lanes_has_one_connection() {
 }
 
 #[test]
+fn a_server_that_goes_away_and_comes_back_is_named_once_each_time() {
+    let mut cluster = Cluster::new(1, &[2, 3]);
+    let after_steps = |cluster: &mut Cluster| {
+        (0..500).for_each(|_| drop(cluster.step()));
+        let lines = core::mem::take(&mut cluster.servers[0].lines);
+        lines.into_iter().filter(|line| line.contains("server 2")).collect::<Vec<_>>()
+    };
+    assert!(after_steps(&mut cluster).is_empty(), "that it connects is no news");
+    for _ in 0..2 {
+        cluster.crash(1);
+        assert_eq!(after_steps(&mut cluster), ["lane 0: server 2 is away; what needs it waits"]);
+        cluster.start(1);
+        assert_eq!(after_steps(&mut cluster), ["lane 0: server 2 is back"]);
+    }
+}
+
+#[test]
 fn who_lacks_the_key_is_refused_and_tells_nothing() {
     let mut cluster = Cluster::new(2, &[1, 1]);
     for _ in 0..200 {
