@@ -17,7 +17,7 @@
 
 use crate::local_files::LocalFiles;
 use crate::names_behind::Directories;
-use crate::shared::{AttrWords, hash_of, lane_bit};
+use crate::shared::{AttrWords, hash_of, lane_bit, place_of};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use wire::{Attr, HandleId, InodeNo, LaneId, Status};
@@ -191,12 +191,6 @@ impl Default for Behind {
     }
 }
 
-/// The place of a file: inode numbers are given in order.
-pub(crate) fn index_of(inode: InodeNo) -> usize {
-    let mixed = inode.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    usize::try_from(mixed).unwrap_or(0) % COUNT
-}
-
 pub(crate) const fn error_in(state: u64) -> u64 {
     (state & ERROR_MASK) >> ERROR_SHIFT
 }
@@ -223,6 +217,10 @@ pub(crate) const fn is_busy(state: u64) -> bool {
 }
 
 impl Behind {
+    pub(crate) fn place(&self, inode: InodeNo) -> &Place {
+        &self.places[place_of(inode.0, COUNT)]
+    }
+
     /// Whether nothing is changed behind.
     pub(crate) fn is_empty(&self) -> bool {
         self.held_count.load(Ordering::SeqCst) == 0 && self.directories.is_empty()
@@ -230,7 +228,7 @@ impl Behind {
 
     /// The place of a file, and its state.
     pub(crate) fn find(&self, inode: InodeNo) -> Option<(&Place, u64)> {
-        let place = &self.places[index_of(inode)];
+        let place = self.place(inode);
         let state = place.state.load(Ordering::SeqCst);
         let is_held = state & bit::HELD != 0 && place.inode.load(Ordering::SeqCst) == inode.0;
         // A place that was given to another file meanwhile has another generation.
@@ -255,12 +253,12 @@ impl Behind {
     pub(crate) fn insert(&self, file: &NewFile<'_>, begun: Begun) -> bool {
         let is_opened = begun == Begun::Opened;
         let hash = if is_opened { 0 } else { hash_of(file.parent, file.name) };
-        let name = &self.names[index_of(InodeNo(hash))];
+        let name = &self.names[place_of(hash, COUNT)];
         let other = InodeNo(name.load(Ordering::SeqCst));
         if !is_opened && self.find(other).is_some() {
             return false;
         }
-        let place = &self.places[index_of(file.attr.inode)];
+        let place = self.place(file.attr.inode);
         let before = place.state.load(Ordering::SeqCst);
         if before & (bit::HELD | bit::NEW) != 0 {
             return false;
@@ -302,7 +300,7 @@ impl Behind {
     /// The file that was created under a name, if it is written behind.
     pub(crate) fn named(&self, parent: InodeNo, name: &[u8]) -> Option<InodeNo> {
         let hash = hash_of(parent, name);
-        let inode = InodeNo(self.names[index_of(InodeNo(hash))].load(Ordering::SeqCst));
+        let inode = InodeNo(self.names[place_of(hash, COUNT)].load(Ordering::SeqCst));
         let (place, _) = self.find(inode)?;
         (place.name_hash.load(Ordering::SeqCst) == hash).then_some(inode)
     }
@@ -455,7 +453,7 @@ impl Behind {
     pub(crate) fn end_removal(&self, inode: InodeNo) -> u64 {
         if let Some((place, _)) = self.find(inode) {
             let hash = place.name_hash.load(Ordering::SeqCst);
-            let name = &self.names[index_of(InodeNo(hash))];
+            let name = &self.names[place_of(hash, COUNT)];
             // Another file may get the name while this one is open.
             if name.load(Ordering::SeqCst) == inode.0 {
                 name.store(0, Ordering::SeqCst);
@@ -485,7 +483,7 @@ impl Behind {
             let error = if error_in(state) > 0 { bit::ENDED & error } else { error };
             Some(ended(state) | error)
         });
-        let place = &self.places[index_of(inode)];
+        let place = self.place(inode);
         place.waiters.swap(0, Ordering::SeqCst)
     }
 

@@ -1,7 +1,7 @@
 //! Which files the lanes of a mount have open without the server ([`crate::local_opens`]): a table that
 //! all of them read and write without locks. A file has one place, and a place one file at a time.
 
-use crate::shared::lane_bit;
+use crate::shared::{lane_bit, place_of};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use wire::{InodeNo, LaneId};
@@ -35,7 +35,7 @@ impl Default for LocalFiles {
 
 impl LocalFiles {
     fn place(&self, inode: InodeNo) -> &Place {
-        &self.places[usize::try_from(inode.0).unwrap_or(0) % COUNT]
+        &self.places[place_of(inode.0, COUNT)]
     }
 
     /// Whether no file is open so.
@@ -82,5 +82,21 @@ impl LocalFiles {
         let all = self.places.iter().map(|place| place.inode.load(Ordering::SeqCst));
         let mut all = all.filter(|inode| *inode != 0 && *inode != ENDING).map(InodeNo);
         all.find(|inode| self.waits(*inode, lane))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files that are made one after the other at several shards.
+    #[test]
+    fn files_with_numbers_in_order_have_places_of_their_own() {
+        let table = LocalFiles::default();
+        let shards = 0..10_u64;
+        let files =
+            shards.flat_map(|shard| (1..=10).map(move |count| shard << 48 | 2 << 20 | count));
+        let begun_count = files.filter(|inode| table.begin(InodeNo(*inode))).count();
+        assert!(begun_count >= 90, "{begun_count} of 100");
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! Invariant: a directory is busy from before the kernel gets its reply until the server has answered.
 
-use crate::shared::{AttrWords, hash_of, lane_bit};
+use crate::shared::{AttrWords, hash_of, lane_bit, place_of};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use wire::{Attr, InodeNo, LaneId, Timestamp};
@@ -99,11 +99,6 @@ const fn is_busy(state: u64) -> bool {
     state & COUNT_MASK != 0
 }
 
-fn index_of(number: u64, count: usize) -> usize {
-    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    usize::try_from(mixed).unwrap_or(0) % count
-}
-
 fn ns_of(at: Timestamp) -> u64 {
     let secs = u64::try_from(at.secs).unwrap_or(0);
     secs.saturating_mul(1_000_000_000).saturating_add(at.nanos.into())
@@ -131,7 +126,7 @@ impl Directories {
     }
 
     fn find(&self, inode: InodeNo) -> Option<(&Place, u64)> {
-        let place = &self.places[index_of(inode.0, COUNT)];
+        let place = &self.places[place_of(inode.0, COUNT)];
         let state = place.state.load(Ordering::SeqCst);
         let is_held = state & bit::HELD != 0 && place.inode.load(Ordering::SeqCst) == inode.0;
         // A place that was given to another directory meanwhile has another generation.
@@ -152,12 +147,12 @@ impl Directories {
     /// `None`: there is no place.
     pub(crate) fn insert(&self, new: &NewDirectory<'_>) -> Option<Option<Removed>> {
         let hash = hash_of(new.parent, new.name);
-        let name = &self.names[index_of(hash, NAME_COUNT)];
+        let name = &self.names[place_of(hash, NAME_COUNT)];
         if self.find(InodeNo(name.load(Ordering::SeqCst))).is_some() {
             return None;
         }
         let inode = new.attr.inode;
-        let place = &self.places[index_of(inode.0, COUNT)];
+        let place = &self.places[place_of(inode.0, COUNT)];
         let before = place.state.load(Ordering::SeqCst);
         if is_busy(before) || before & (bit::NEW | bit::WRITTEN) != 0 {
             return None;
@@ -194,7 +189,7 @@ impl Directories {
             return None;
         }
         let hash = hash_of(parent, name);
-        let inode = InodeNo(self.names[index_of(hash, NAME_COUNT)].load(Ordering::SeqCst));
+        let inode = InodeNo(self.names[place_of(hash, NAME_COUNT)].load(Ordering::SeqCst));
         let (place, _) = self.find(inode)?;
         (place.name_hash.load(Ordering::SeqCst) == hash).then_some(inode)
     }
@@ -283,7 +278,7 @@ impl Directories {
         if before.is_none_or(|before| is_busy(before - COUNT_ONE)) {
             return 0;
         }
-        self.places[index_of(inode.0, COUNT)].waiters.swap(0, Ordering::SeqCst)
+        self.places[place_of(inode.0, COUNT)].waiters.swap(0, Ordering::SeqCst)
     }
 
     /// No further name is changed behind.
@@ -316,7 +311,7 @@ impl Directories {
     }
 
     fn linked_bit(&self, inode: InodeNo) -> (&AtomicU64, u64) {
-        let index = index_of(inode.0, LINKED_WORD_COUNT * 64);
+        let index = place_of(inode.0, LINKED_WORD_COUNT * 64);
         (&self.linked[index / 64], 1 << (index % 64))
     }
 }
@@ -372,7 +367,7 @@ mod tests {
     fn an_idle_directory_gives_its_place_and_a_busy_one_does_not() {
         let table = Directories::default();
         insert(&table, DIR, b"d");
-        let same_place = |inode: &InodeNo| index_of(inode.0, COUNT) == index_of(DIR.0, COUNT);
+        let same_place = |inode: &InodeNo| place_of(inode.0, COUNT) == place_of(DIR.0, COUNT);
         let other = (501..).map(InodeNo).find(same_place).expect("there are many");
         assert!(table.begin(DIR, Timestamp::default()));
         assert_eq!(insert(&table, other, b"e"), None);

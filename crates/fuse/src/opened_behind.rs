@@ -14,7 +14,7 @@
 
 use crate::abi::{Opcode, setattr_flag};
 use crate::args::split;
-use crate::behind::{Begun, Behind, How, NewFile, UNKNOWN, bit, error_in, index_of, is_busy};
+use crate::behind::{Begun, Behind, How, NewFile, UNKNOWN, bit, error_in, is_busy};
 use crate::lane::MountLane;
 use crate::pending::{Awaited, Continuation};
 use alloc::sync::Arc;
@@ -32,7 +32,7 @@ const UNANSWERED_MASK: u64 = (1 << 32) - 1;
 
 impl Behind {
     fn resizes(&self, inode: InodeNo) -> &AtomicU64 {
-        &self.places[index_of(inode)].resizes
+        &self.place(inode).resizes
     }
 
     /// Whether a file has a place since it was opened.

@@ -42,6 +42,13 @@ pub(crate) fn hash_of(parent: InodeNo, name: &[u8]) -> u64 {
     })
 }
 
+/// The place of an inode number or a hash in a table of so many. Each shard gives numbers in order, and
+/// has its own in the highest bits: so files of several shards have the same lowest ones.
+pub(crate) fn place_of(number: u64, place_count: usize) -> usize {
+    let mixed = (number ^ number >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    usize::try_from(mixed).unwrap_or(0) % place_count
+}
+
 /// The bit of a lane among those that wait.
 pub(crate) const fn lane_bit(lane: LaneId) -> u64 {
     1 << (lane.0 % 64)

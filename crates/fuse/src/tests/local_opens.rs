@@ -73,7 +73,7 @@ const KEEPS: u32 = 1 << 1;
 #[test]
 fn pages_that_were_read_through_a_file_are_kept_when_it_is_opened_again_at_once() {
     let (mut harness, _) = Harness::knows(file());
-    let mut opens = |harness: &mut Harness| {
+    let opens = |harness: &mut Harness| {
         harness.opens(0);
         let reply = harness.reply();
         let handle = u64::from_ne_bytes(reply.payload[..8].try_into().unwrap());
