@@ -1,5 +1,5 @@
 //! Small changes that are waited for become durable in the log and not in their object: one flush
-//! for all of a lane, none for each object (docs/protocol.md, 13.6).
+//! for all of a lane, none for each object (docs/protocol.md, 13.7).
 //!
 //! ```text
 //! written ─ waited for, few bytes ─▶ ObjectLoad ─▶ Loaded ─▶ Changed with Logged ─▶ (lane: record)

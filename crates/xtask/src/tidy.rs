@@ -1,10 +1,11 @@
 //! `cargo xtask tidy`: this repository's rules that no compiler checks.
 //!
 //! The rules on manifests and documents are here, those on source text in [`source`], those on words
-//! in [`words`]. Invariant: one run finds all violations, each with its file.
+//! in [`words`], those on the numbers of the protocol's rules in [`rule_numbers`]. Invariant: one run finds all violations, each with its file.
 
 mod circles;
 mod manifest;
+mod rule_numbers;
 mod source;
 mod words;
 
@@ -87,6 +88,7 @@ pub(crate) fn check(skipped: &mut Vec<String>) -> Result<()> {
     check_architecture(&root, &crates, &mut faults)?;
     check_decisions(&root, &mut faults)?;
     words::check(&root, &mut faults)?;
+    rule_numbers::check(&root, &mut faults)?;
     check_licences(&root, skipped, &mut faults)?;
     if !faults.is_empty() {
         bail!("{} rules broken:\n  {}", faults.len(), faults.join("\n  "));

@@ -16,19 +16,25 @@ const LINE_COUNT_MAX: usize = 20;
 
 /// Checks all tracked text files.
 pub(super) fn check(root: &Path, faults: &mut Vec<String>) -> Result<()> {
+    let mut found = Vec::new();
+    for path in tracked(root)? {
+        // A file that is not text, or was removed and not committed yet.
+        let Ok(text) = fs::read_to_string(root.join(&path)) else { continue };
+        found.extend(lines(&text).map(|(line_no, word)| format!("{path}:{line_no}: {word}")));
+    }
+    faults.extend(verdict(&found, LINE_COUNT_MAX));
+    Ok(())
+}
+
+/// The paths of all tracked files.
+pub(super) fn tracked(root: &Path) -> Result<Vec<String>> {
     let output = Command::new("git").arg("-C").arg(root).args(["ls-files", "-z"]).output();
     let output = output.context("cannot run git")?;
     if !output.status.success() {
         bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    let mut found = Vec::new();
-    for path in String::from_utf8(output.stdout)?.split_terminator('\0') {
-        // A file that is not text, or was removed and not committed yet.
-        let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
-        found.extend(lines(&text).map(|(line_no, word)| format!("{path}:{line_no}: {word}")));
-    }
-    faults.extend(verdict(&found, LINE_COUNT_MAX));
-    Ok(())
+    let paths = String::from_utf8(output.stdout)?;
+    Ok(paths.split_terminator('\0').map(str::to_owned).collect())
 }
 
 /// The lines with one of the words, from 1, and the first of the words in each.
