@@ -10,12 +10,12 @@
 //! read. So all is recalled before the truncation runs, which looks wait for.
 //!
 //! Invariants: a part is cut only while no other client has a lease of its pages; one truncation of
-//! a file at a time has them recalled; what waits at a part ends with the connection to the lane that
-//! asked, which asks again.
+//! a file at a time has them recalled; no size is settled before all of them have ended; what waits
+//! at a part ends with the connection to the lane that asked, which asks again.
 
 use crate::Lane;
 use crate::peers::message::PeerBody;
-use crate::request::{Asked, WholeRequest};
+use crate::request::{Asked, Sizing, WholeRequest};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use interface::{Mono, Turn};
@@ -30,6 +30,8 @@ struct Cuts {
     /// The shards that have pages to recall, as far as is known.
     left: BTreeSet<ShardId>,
     queue: VecDeque<(Layout, u64, WholeRequest)>,
+    /// The last question for a settled size, which waits for all of them.
+    settles: Option<(Sizing, Layout)>,
 }
 
 /// What a lane recalls for truncations.
@@ -52,6 +54,12 @@ impl PartPages {
     /// Whether leases end as time passes that something waits for.
     pub(crate) const fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// Whether a question for a settled size waits for truncations.
+    pub(crate) fn settles_later(&mut self, sizing: Sizing, layout: Layout) -> bool {
+        let cuts = self.cuts.get_mut(&sizing.inode);
+        cuts.map(|cuts| cuts.settles = Some((sizing, layout))).is_some()
     }
 
     /// Whether this lane's part of a file is about to be cut.
@@ -125,16 +133,18 @@ impl Lane {
         self.run_cut(turn, (inode, layout), (size_bytes, request));
     }
 
-    /// A truncation has ended: the next one begins.
+    /// A truncation has ended: the next one begins, or what waits for the last one.
     pub(crate) fn end_cut(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         let me = self.me();
         self.spread.pages.cutting.remove(&(inode, me));
         let Some(cuts) = self.spread.pages.cuts.get_mut(&inode) else { return };
         cuts.queue.pop_front();
-        if cuts.queue.is_empty() {
-            self.spread.pages.cuts.remove(&inode);
-        } else {
-            self.recall_parts(turn, inode);
+        if !cuts.queue.is_empty() {
+            return self.recall_parts(turn, inode);
+        }
+        let ended = self.spread.pages.cuts.remove(&inode);
+        if let Some((sizing, layout)) = ended.and_then(|cuts| cuts.settles) {
+            self.begin_settling(turn, sizing, layout);
         }
     }
 

@@ -183,7 +183,9 @@ impl Lane {
 
     /// The metadata shard asks for the durable contents of a file.
     pub(crate) fn begin_settling(&mut self, turn: &mut Turn<'_>, sizing: Sizing, layout: Layout) {
-        self.begin_whole(turn, (sizing.inode, layout), Whole::Settle(sizing));
+        if !self.spread.pages.settles_later(sizing, layout) {
+            self.begin_whole(turn, (sizing.inode, layout), Whole::Settle(sizing));
+        }
     }
 
     fn begin_whole(

@@ -2,14 +2,14 @@
 //! waits at both, also while one of them dies.
 
 use super::leases::Scene;
-use super::restated::{answer, steps};
+use super::restated::{answer, ask, steps};
 use crate::tests::leases::Key;
-use crate::tests::peer::{HelloFields, Peer};
+use crate::tests::peer::{HelloFields, Peer, ROOT};
 use alloc::collections::BTreeSet;
 use interface::Event;
 use wire::{
-    ClearPrivileges, Glimpse, Glimpsed, Layout, Op, Read, Request, Reserve, ShardId, Status,
-    Truncate, Wire, Write, lease_flag,
+    Attr, ClearPrivileges, Close, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, Layout, Op,
+    Open, OpenFor, Read, Request, Reserve, ShardId, Status, Truncate, Wire, Write, lease_flag,
 };
 
 const UNIT: u64 = 1 << 16;
@@ -140,6 +140,38 @@ fn truncations_of_a_file_have_its_pages_recalled_one_after_the_other() {
     // It may have been answered meanwhile.
     assert!(reply.is_none_or(|reply| reply.head.status == Status::Ok));
     assert_eq!(size(&mut scene), 3);
+}
+
+fn attributes(scene: &mut Scene, peer: &mut Peer) -> Attr {
+    let (shard, body) = (scene.file.shard(), Getattr { inode: scene.file }.to_bytes());
+    let asked = (Op::Getattr, shard, 0);
+    let reply = ask(&mut scene.cluster, (OTHER, peer), asked, (&body, None)).unwrap();
+    Entry::decode_all(&reply.body).unwrap().attr
+}
+
+#[test]
+fn a_size_is_settled_behind_a_truncation_that_came_before() {
+    let (mut scene, mut peer) = scene(88);
+    let (inode, meta, id) = (scene.file, scene.file.shard(), HandleId(7));
+    let handle = Handle { id, open_for: OpenFor::Write };
+    scene.ask((Op::Open, meta, 1), &Open { caller: ROOT, inode, handle });
+    assert_eq!(read(&mut scene, 1), lease_flag::CONTENTS);
+    begin_truncation(&mut scene, 5);
+    assert_eq!(scene.answer(), None, "it waits for pages");
+    scene.ask((Op::Close, meta, 1), &Close { inode, handle: id });
+    scene.cluster.pass_ms(100);
+    steps(&mut scene.cluster, 100);
+    assert!(attributes(&mut scene, &mut peer).is_size_at_data(), "the truncation came first");
+    scene.recalled();
+    scene.ack(OTHER);
+    assert_eq!(scene.answer(), Some(Status::Ok));
+    for _ in 0..10 {
+        scene.cluster.pass_ms(100);
+        steps(&mut scene.cluster, 100);
+    }
+    let attr = attributes(&mut scene, &mut peer);
+    assert!(!attr.is_size_at_data());
+    assert_eq!(attr.size_bytes, 5);
 }
 
 #[test]
