@@ -136,8 +136,6 @@ impl Appends {
 impl Lane {
     /// The connection to a lane has ended: it asks again for the appends that it still has.
     pub(crate) fn forget_appends_of(&mut self, lane: PeerLane) {
-        let appends = |asked: &Asked| matches!(asked, Asked::Look { appends: Some(_), .. });
-        self.spread.early.retain(|(from, asked)| *from != lane || !appends(asked));
         if self.config.rules.hold(Rule::AppendReopened) {
             self.spread.appends.forget_lane(lane);
         }

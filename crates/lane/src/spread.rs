@@ -470,6 +470,11 @@ impl Lane {
         self.data.request_sync(Some(shard));
     }
 
+    /// The connection to a lane has ended: it asks again for what it still wants.
+    pub(crate) fn forget_early_parts_of(&mut self, lane: PeerLane) {
+        self.spread.early.retain(|(from, _)| *from != lane);
+    }
+
     /// The end of recovery, or a newer map.
     pub(crate) fn run_early_parts(&mut self, turn: &mut Turn<'_>) {
         for (from, asked) in core::mem::take(&mut self.spread.early) {

@@ -70,6 +70,7 @@ impl Lane {
         self.containment.forget_queries();
         self.containment.due = true;
         self.evictions.forget_lane(lane);
+        self.forget_early_parts_of(lane);
         self.forget_appends_of(lane);
         self.forget_recalls_of(turn.now.mono, lane);
         self.forget_txns_with(turn, lane);
