@@ -37,7 +37,7 @@ pub struct Snapshot {
 }
 
 /// A lease: keys that were written under it are removed when it ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LeaseId(pub i64);
 
 /// One write of a transaction.

@@ -1,9 +1,10 @@
 //! `follow`: the state of the registry and every change of it, over failures of etcd.
 //!
-//! It reads everything, watches from that revision, and reads anew when the watch breaks or its revision
-//! was compacted. While etcd is away what is known stays.
+//! Everything is read, then watched from that revision, and read anew when the watch breaks or its revision
+//! was compacted. While etcd is away what is known stays. [`Following`] decides, [`follow`] asks etcd
+//! and waits.
 
-use crate::{Cluster, Etcd, RegistryError};
+use crate::{Cluster, Etcd, RegistryError, Snapshot, Versioned};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -19,42 +20,129 @@ pub enum Step<'a> {
     Fails(&'a RegistryError),
 }
 
+/// What to do after a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retry {
+    /// Read everything at once.
+    Now,
+    /// Wait, then read everything; it is to be reported if etcd had answered before.
+    Later {
+        /// It had.
+        is_first: bool,
+    },
+}
+
+/// What is known of the registry.
+#[derive(Clone, Debug)]
+pub struct Following {
+    fs: [u8; 16],
+    cluster: Option<Cluster>,
+    revision: i64,
+    /// The last failure was only a watch that ended, or a first call without an answer.
+    is_doubted: bool,
+    has_failed: bool,
+}
+
+impl Following {
+    /// Nothing is known yet.
+    #[must_use]
+    pub const fn new(fs: [u8; 16]) -> Self {
+        Self { fs, cluster: None, revision: 0, is_doubted: false, has_failed: false }
+    }
+
+    /// What is known; `None` before everything was read.
+    #[must_use]
+    pub const fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// The revision behind which changes are to be watched.
+    #[must_use]
+    pub const fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// Everything was read. The state, if it is news: it differs, or etcd had failed.
+    ///
+    /// # Errors
+    /// As of [`Cluster::read`].
+    pub fn on_read(&mut self, snapshot: &Snapshot) -> Result<Option<&Cluster>, RegistryError> {
+        let read = Some(Cluster::read(self.fs, snapshot)?);
+        let is_news = self.has_failed || self.cluster != read;
+        (self.cluster, self.revision) = (read, snapshot.revision);
+        (self.is_doubted, self.has_failed) = (false, false);
+        Ok(self.cluster.as_ref().filter(|_| is_news))
+    }
+
+    /// The changes of a revision were watched. The state with them.
+    ///
+    /// # Errors
+    /// As of [`Cluster::apply`].
+    pub fn on_changes(&mut self, changes: &[Versioned]) -> Result<Option<&Cluster>, RegistryError> {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.apply(changes)?;
+        }
+        let last = changes.iter().map(|change| change.version).max();
+        self.revision = last.map_or(self.revision, |last| last.max(self.revision));
+        Ok(self.cluster.as_ref())
+    }
+
+    /// Reading or watching has failed.
+    pub fn on_failure(&mut self, error: &RegistryError) -> Retry {
+        match error {
+            RegistryError::Compacted => Retry::Now,
+            // A watch that saw nothing for a while ends like this: only reading again says whether
+            // etcd answers.
+            RegistryError::Away { .. } if !self.has_failed && !self.is_doubted => {
+                self.is_doubted = true;
+                Retry::Now
+            }
+            RegistryError::Away { .. }
+            | RegistryError::Refused(_)
+            | RegistryError::Malformed(_)
+            | RegistryError::Entry { .. }
+            | RegistryError::State(_) => {
+                self.is_doubted = false;
+                let is_first = !std::mem::replace(&mut self.has_failed, true);
+                Retry::Later { is_first }
+            }
+        }
+    }
+}
+
 /// Gives `take` each state of the registry of `fs` until it says that it is enough. States that are
 /// overtaken before they are read may be left out.
 pub fn follow(etcd: &Etcd, fs: [u8; 16], mut take: impl FnMut(Step<'_>) -> ControlFlow<()>) {
     let prefix = crate::prefix(fs);
-    let mut has_failed = false;
-    let mut known = None;
+    let mut following = Following::new(fs);
     loop {
         let followed = (|| -> Result<(), RegistryError> {
             let snapshot = etcd.read(&prefix)?;
-            let mut cluster = Cluster::read(fs, &snapshot)?;
-            if (has_failed || known != Some(cluster.clone())) && take(Step::Is(&cluster)).is_break()
+            if let Some(cluster) = following.on_read(&snapshot)?
+                && take(Step::Is(cluster)).is_break()
             {
                 return Ok(());
             }
-            (has_failed, known) = (false, Some(cluster.clone()));
             let mut fault = None;
             let watched = etcd.watch(&prefix, snapshot.revision, |changes| {
-                if let Err(error) = cluster.apply(&changes) {
-                    fault = Some(error);
-                    return ControlFlow::Break(());
+                match following.on_changes(&changes) {
+                    Ok(Some(cluster)) => take(Step::Is(cluster)),
+                    Ok(None) => ControlFlow::Continue(()),
+                    Err(error) => {
+                        fault = Some(error);
+                        ControlFlow::Break(())
+                    }
                 }
-                known = Some(cluster.clone());
-                take(Step::Is(&cluster))
             });
             fault.map_or(watched, Err)
         })();
-        match followed {
-            Ok(()) => return,
-            Err(RegistryError::Compacted) => {}
-            // A watch that saw nothing for a while: only reading again says whether etcd answers.
-            Err(RegistryError::Away { .. }) if !has_failed && etcd.read(&prefix).is_ok() => {}
-            Err(error) => {
-                if !has_failed && take(Step::Fails(&error)).is_break() {
+        let Err(error) = followed else { return };
+        match following.on_failure(&error) {
+            Retry::Now => {}
+            Retry::Later { is_first } => {
+                if is_first && take(Step::Fails(&error)).is_break() {
                     return;
                 }
-                has_failed = true;
                 std::thread::sleep(PAUSE);
             }
         }

@@ -2,14 +2,14 @@
 //! leases, compacts its history and is restored from an older copy, while servers join, start, die,
 //! are drained, and are started from copies of their stores.
 //!
-//! A change is what it is in the product: everything is read, the writes follow from it
-//! ([`Cluster`]), and a transaction makes them if no entry has changed since. Between both, other
-//! processes act. Each running server follows the registry as `follow` does.
+//! The servers are the product's state machines ([`Start`], [`Keep`], [`Following`]). A change is what it is
+//! in the product: everything is read, the writes follow from it ([`Cluster`]), and a transaction makes
+//! them if no entry has changed since. Between two calls of a process others act.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use registry::{
-    Alive, Brought, Cluster, Founding, LeaseId, RegistryError, Server, ServerState, Shards,
-    Snapshot, Versioned, Write,
+    Alive, Answer, Brought, Call, Cluster, Following, Founding, Keep, LeaseId, MemoryEtcd, News,
+    Next, Own, RegistryError, Retry, Server, ServerState, Shards, Start, Starting, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,8 +19,8 @@ const FS: [u8; 16] = [7; 16];
 const COUNTS: ShardCounts = ShardCounts { meta: 2, data: 2 };
 const HOST_COUNT: usize = 5;
 const ACT_COUNT: usize = 400;
-/// By how much revisions rise with a restore, as `etcdutl snapshot restore --bump-revision` does.
-const BUMP: i64 = 1_000_000;
+/// The time from one act to the next.
+const ACT_MS: u64 = 1_000;
 
 /// Splitmix64.
 struct Rng(u64);
@@ -42,105 +42,40 @@ impl Rng {
     }
 }
 
-/// What an etcd has.
-#[derive(Clone, Default)]
-struct Keys {
-    revision: i64,
-    /// By key: value, version, lease.
-    entries: BTreeMap<String, (String, i64, Option<LeaseId>)>,
-    /// The changes behind the compacted revision.
-    history: Vec<Versioned>,
-    compacted: i64,
+/// What a process is doing, and the call that it makes next.
+#[derive(Clone)]
+enum Task {
+    Add(ServerId, Vec<Write>),
+    Start(Start, Option<Call>),
+    Keep(Call),
+    Other(Vec<Write>),
 }
 
-impl Keys {
-    fn read(&self) -> Snapshot {
-        let entry = |(key, (value, version, _)): (&String, &(String, i64, Option<LeaseId>))| {
-            Versioned { key: key.clone(), value: Some(value.clone()), version: *version }
-        };
-        Snapshot { revision: self.revision, entries: self.entries.iter().map(entry).collect() }
-    }
-
-    /// `compares`: as etcd does.
-    fn swap(&mut self, writes: &[Write], compares: bool) -> bool {
-        let version = |key: &String| self.entries.get(key).map_or(0, |(_, version, _)| *version);
-        if compares && writes.iter().any(|write| version(&write.key) != write.version) {
-            return false;
-        }
-        self.revision += 1;
-        for Write { key, value, lease, version: _ } in writes {
-            self.put(key, value.as_deref(), *lease);
-        }
-        true
-    }
-
-    fn put(&mut self, key: &str, value: Option<&str>, lease: Option<LeaseId>) {
-        match value {
-            Some(value) => {
-                self.entries.insert(key.to_owned(), (value.to_owned(), self.revision, lease));
-            }
-            None => drop(self.entries.remove(key)),
-        }
-        let (key, value, version) = (key.to_owned(), value.map(str::to_owned), self.revision);
-        self.history.push(Versioned { key, value, version });
-    }
-
-    fn end_lease(&mut self, lease: LeaseId) {
-        let under = |(key, (.., held)): (&String, &(String, i64, Option<LeaseId>))| {
-            (*held == Some(lease)).then(|| key.clone())
-        };
-        let keys: Vec<String> = self.entries.iter().filter_map(under).collect();
-        if !keys.is_empty() {
-            self.revision += 1;
-        }
-        keys.iter().for_each(|key| self.put(key, None, None));
-    }
-
-    fn compact(&mut self) {
-        self.compacted = self.revision;
-        self.history.clear();
-    }
-
-    /// The changes behind a revision, if they are there.
-    fn behind(&self, revision: i64) -> Option<Vec<Versioned>> {
-        let is_there = (self.compacted..=self.revision).contains(&revision);
-        let later = self.history.iter().filter(|change| change.version > revision);
-        is_there.then(|| later.cloned().collect())
-    }
-}
-
-/// What the process of a server knows of the registry.
-struct Follower {
-    cluster: Cluster,
-    revision: i64,
+/// A server that runs.
+struct Running {
+    keep: Keep,
+    following: Following,
     /// The epoch that its lanes have.
     epoch: MapEpoch,
-}
-
-/// What a process is about to write.
-#[derive(Clone)]
-enum Pending {
-    Add(ServerId, Vec<Write>),
-    Start(LeaseId, Vec<Write>),
-    Other(Vec<Write>),
 }
 
 /// A store, and the process that has it.
 struct Host {
     uuid: String,
     boot_id: u64,
-    member: Option<ServerId>,
-    pending: Option<Pending>,
-    running: Option<(LeaseId, Follower)>,
+    /// Its server, and its first shards.
+    member: Option<(ServerId, (u16, u16))>,
+    task: Option<Task>,
+    running: Option<Running>,
 }
 
 impl Host {
-    fn alive(&self) -> Alive {
-        Alive { uuid: self.uuid.clone(), boot_id: self.boot_id }
+    fn own(&self, server: ServerId) -> Own {
+        Own { server, alive: Alive { uuid: self.uuid.clone(), boot_id: self.boot_id } }
     }
 
     fn crash(&mut self) {
-        (self.pending, self.running) = (None, None);
+        (self.task, self.running) = (None, None);
     }
 }
 
@@ -151,6 +86,7 @@ struct Counts {
     conflicts: usize,
     copies: usize,
     refused: usize,
+    waits: usize,
     overtaken: usize,
     restores: usize,
     compacted: usize,
@@ -158,14 +94,12 @@ struct Counts {
 
 struct Run {
     rng: Rng,
-    keys: Keys,
-    copy: Option<Keys>,
+    now_ms: u64,
+    etcd: MemoryEtcd,
+    copy: Option<MemoryEtcd>,
     hosts: Vec<Host>,
-    lease_last: i64,
     /// What compares versions.
     compares: Compares,
-    /// Revisions rise with a restore.
-    bumps: bool,
     /// Starts that were made: server, its term, and the store.
     started: BTreeSet<(ServerId, u64)>,
     /// The store that each server was given to, since the last restore.
@@ -188,10 +122,13 @@ fn map_of(cluster: &Cluster) -> Result<Map, String> {
     cluster.map().ok_or_else(|| "the entries are no map".to_owned())
 }
 
+fn address() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 7001))
+}
+
 fn server(uuid: &str) -> Server {
-    let address = SocketAddr::from(([10, 0, 0, 1], 7001));
     let (uuid, state) = (uuid.to_owned(), ServerState::Active);
-    Server { uuid, weight: 100, state, address, lanes: 1 }
+    Server { uuid, weight: 100, state, address: address(), lanes: 1 }
 }
 
 impl Run {
@@ -200,17 +137,18 @@ impl Run {
             uuid: format!("{number:032x}"),
             boot_id: 0,
             member: None,
-            pending: None,
+            task: None,
             running: None,
         };
+        let mut etcd = MemoryEtcd::default();
+        etcd.set_bumps(bumps);
         Self {
             rng: Rng(seed),
-            keys: Keys { revision: 1, ..Keys::default() },
+            now_ms: 0,
+            etcd,
             copy: None,
             hosts: (1..=HOST_COUNT).map(host).collect(),
-            lease_last: 0,
             compares,
-            bumps,
             started: BTreeSet::new(),
             added: BTreeMap::new(),
             maps: BTreeMap::new(),
@@ -219,23 +157,24 @@ impl Run {
     }
 
     fn cluster(&self) -> Cluster {
-        Cluster::read(FS, &self.keys.read()).unwrap()
+        Cluster::read(FS, &self.etcd.read()).unwrap()
     }
 
     /// One process does one step.
     fn act(&mut self) -> Verdict {
+        self.now_ms += ACT_MS;
         let host = self.rng.below(self.hosts.len());
         match self.rng.below(20) {
             0 => self.hosts[host].crash(),
             1 => self.end_lease(),
-            2 => self.keys.compact(),
-            3 if self.rng.one_in(3) => self.copy = Some(self.keys.clone()),
+            2 => self.etcd.compact(),
+            3 if self.rng.one_in(3) => self.copy = Some(self.etcd.clone()),
             3 if self.rng.one_in(4) => self.restore(),
             4 if self.rng.one_in(3) => self.copy_store(host),
             5 => self.drain_or_undrain(host),
             6..=9 if self.hosts[host].running.is_some() => self.follow(host)?,
-            _ if self.hosts[host].pending.is_some() => self.commit(host)?,
-            _ if self.hosts[host].running.is_some() => self.keep(host),
+            _ if self.hosts[host].task.is_some() => self.go_on(host)?,
+            _ if self.hosts[host].running.is_some() => self.keep(host, None),
             _ => self.begin(host),
         }
         self.check()
@@ -243,22 +182,16 @@ impl Run {
 
     /// A lease ends: that of a process that died, or that etcd has not heard of.
     fn end_lease(&mut self) {
-        let all: Vec<LeaseId> =
-            self.keys.entries.values().filter_map(|(.., lease)| *lease).collect();
+        let all: Vec<LeaseId> = self.etcd.leases();
         if !all.is_empty() {
             let lease = all[self.rng.below(all.len())];
-            self.keys.end_lease(lease);
+            self.etcd.end_lease(lease);
         }
     }
 
     fn restore(&mut self) {
         let Some(copy) = self.copy.take() else { return };
-        let revision_last = self.keys.revision;
-        self.keys = copy;
-        if self.bumps {
-            self.keys.revision = self.keys.revision.max(revision_last) + BUMP;
-        }
-        self.keys.compact();
+        self.etcd.restore(copy);
         // What was added since the copy is foreign now.
         let cluster = self.cluster();
         self.added = cluster.servers().map(|(id, server, _)| (id, server.uuid.clone())).collect();
@@ -275,22 +208,22 @@ impl Run {
         if self.hosts.len() < HOST_COUNT + 2 && self.hosts[host].member.is_some() {
             let Host { ref uuid, boot_id, member, .. } = self.hosts[host];
             let uuid = uuid.clone();
-            self.hosts.push(Host { uuid, boot_id, member, pending: None, running: None });
+            self.hosts.push(Host { uuid, boot_id, member, task: None, running: None });
             self.counts.copies += 1;
         }
     }
 
-    /// Reads everything, and decides what to write.
+    /// A store joins, or its server starts.
     fn begin(&mut self, host: usize) {
         let cluster = self.cluster();
-        let joining = &mut self.hosts[host];
-        let alive = joining.alive();
-        let Some(id) = joining.member else {
-            if let Some((id, _)) = cluster.server_of(&joining.uuid) {
-                joining.member = Some(id); // An answer was lost.
+        let beginning = &mut self.hosts[host];
+        let Some((server_id, first)) = beginning.member else {
+            if let Some((id, shards)) = cluster.server_of(&beginning.uuid) {
+                // An answer was lost.
+                beginning.member = Some((id, (shards.metas.0, shards.datas.0)));
                 return;
             }
-            let brought = Brought { server: server(&joining.uuid), counts: COUNTS };
+            let brought = Brought { server: server(&beginning.uuid), counts: COUNTS };
             let founding = Founding { layout: Layout::DEFAULT, epoch: MapEpoch(17) };
             let made = if cluster.exists() {
                 cluster.add(&brought)
@@ -298,138 +231,178 @@ impl Run {
                 cluster.found(&brought, &founding)
             };
             let ((id, _), writes) = made.unwrap();
-            joining.pending = Some(Pending::Add(id, writes));
+            beginning.task = Some(Task::Add(id, writes));
             return;
         };
-        if cluster.server_of(&joining.uuid).map(|(id, _)| id) != Some(id) {
-            return; // A foreign store: refused.
-        }
-        joining.boot_id += 1;
-        self.lease_last += 1;
-        let (alive, lease) = (Alive { boot_id: alive.boot_id + 1, ..alive }, self.lease_last);
-        let at = (SocketAddr::from(([10, 0, 0, 1], 7001)), 1);
-        match cluster.start(id, &alive, at, LeaseId(lease)) {
-            Ok(writes) => joining.pending = Some(Pending::Start(LeaseId(lease), writes)),
-            Err(RegistryError::State(_)) => self.counts.refused += 1,
-            Err(other) => panic!("{other}"),
-        }
+        beginning.boot_id += 1;
+        let (own, store, at) = (beginning.own(server_id), String::new(), (address(), 1));
+        let start = Start::new(Starting { own, store, first, at });
+        beginning.task = Some(Task::Start(start, None));
     }
 
     fn drain_or_undrain(&mut self, host: usize) {
         let cluster = self.cluster();
         let ids: Vec<ServerId> = cluster.servers().map(|(id, ..)| id).collect();
-        if ids.is_empty() || self.hosts[host].pending.is_some() {
+        if ids.is_empty() || self.hosts[host].task.is_some() {
             return;
         }
         let id = ids[self.rng.below(ids.len())];
         let made = cluster.drain(id).or_else(|_| cluster.undrain(id));
-        self.hosts[host].pending = made.ok().map(Pending::Other);
+        self.hosts[host].task = made.ok().map(Task::Other);
     }
 
-    /// Makes the transaction; its answer may be lost.
-    fn commit(&mut self, host: usize) -> Verdict {
-        let Some(pending) = self.hosts[host].pending.take() else { return Ok(()) };
-        let (Pending::Add(_, writes) | Pending::Start(_, writes) | Pending::Other(writes)) =
-            &pending;
-        let compares = match pending {
-            Pending::Add(..) => self.compares != Compares::AllButAdds,
-            Pending::Start(..) => self.compares != Compares::AllButStarts,
-            Pending::Other(_) => true,
-        };
-        let made = self.keys.swap(writes, compares);
+    /// A process makes its next call; the answer to a transaction may be lost.
+    fn go_on(&mut self, host: usize) -> Verdict {
+        match self.hosts[host].task.take() {
+            Some(Task::Add(id, writes)) => {
+                let compares = self.compares != Compares::AllButAdds;
+                if self.call(&Call::Swap(writes), compares) == Some(Answer::Swapped(true)) {
+                    return self.on_added(host, id);
+                }
+                Ok(())
+            }
+            Some(Task::Other(writes)) => {
+                let _made = self.call(&Call::Swap(writes), true);
+                Ok(())
+            }
+            Some(Task::Keep(call)) => {
+                let answer = self.call(&call, true).filter(|_| !self.rng.one_in(5));
+                if answer.is_some() {
+                    self.keep(host, answer);
+                }
+                Ok(())
+            }
+            Some(Task::Start(start, None)) => self.start(host, start, None),
+            Some(Task::Start(start, Some(call))) => {
+                let compares = self.compares != Compares::AllButStarts;
+                let Some(answer) = self.call(&call, compares) else { return Ok(()) };
+                if answer == Answer::Swapped(true) {
+                    self.counts.starts += 1;
+                    let Own { server, alive } = start.own();
+                    if !self.started.insert((*server, alive.boot_id)) {
+                        return Err(format!("two starts {} of server {server}", alive.boot_id));
+                    }
+                    if self.rng.one_in(5) {
+                        return Ok(());
+                    }
+                }
+                self.start(host, start, Some(answer))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Performs a call; `None` if it is refused, because a lease has ended.
+    fn call(&mut self, call: &Call, compares: bool) -> Option<Answer> {
+        self.etcd.set_compares(compares);
+        let answer = self.etcd.perform(self.now_ms, (FS, call));
+        self.counts.conflicts += usize::from(matches!(answer, Ok(Answer::Swapped(false))));
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(RegistryError::Refused(_)) => None,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn on_added(&mut self, host: usize, id: ServerId) -> Verdict {
+        self.counts.joins += 1;
+        let cluster = self.cluster();
         let is_lost = self.rng.one_in(5);
-        self.counts.conflicts += usize::from(!made);
-        let Self { hosts, keys, .. } = self;
-        let writer = &mut hosts[host];
-        match pending {
-            Pending::Add(id, ..) if made => {
-                self.counts.joins += 1;
-                if let Some(other) = self.added.insert(id, writer.uuid.clone()) {
-                    return Err(format!("server {id} is given to {other} and {}", writer.uuid));
-                }
-                writer.member = Some(id).filter(|_| !is_lost);
+        let adding = &mut self.hosts[host];
+        if let Some(other) = self.added.insert(id, adding.uuid.clone()) {
+            return Err(format!("server {id} is given to {other} and {}", adding.uuid));
+        }
+        let added = cluster.server_of(&adding.uuid).filter(|_| !is_lost);
+        adding.member = added.map(|(id, shards)| (id, (shards.metas.0, shards.datas.0)));
+        Ok(())
+    }
+
+    fn start(&mut self, host: usize, mut start: Start, answer: Option<Answer>) -> Verdict {
+        let own = start.own().clone();
+        match start.next(self.now_ms, answer) {
+            Ok(Next::Call(call)) => self.hosts[host].task = Some(Task::Start(start, Some(call))),
+            Ok(Next::Pause) => {
+                self.counts.waits += 1;
+                self.hosts[host].task = Some(Task::Start(start, None));
             }
-            Pending::Start(lease, _) if made => {
-                let id = writer.member.unwrap();
-                self.counts.starts += 1;
-                if !self.started.insert((id, writer.boot_id)) {
-                    return Err(format!("two starts {} of server {id}", writer.boot_id));
-                }
-                if is_lost {
-                    writer.crash();
-                } else {
-                    let snapshot = keys.read();
-                    let cluster = Cluster::read(FS, &snapshot).unwrap();
-                    let (revision, epoch) = (snapshot.revision, map_of(&cluster)?.epoch());
-                    writer.running = Some((lease, Follower { cluster, revision, epoch }));
-                }
+            Ok(Next::Done(lease)) => {
+                let mut following = Following::new(FS);
+                following.on_read(&self.etcd.read()).unwrap();
+                let epoch = map_of(&self.cluster())?.epoch();
+                let keep = Keep::new(own, lease);
+                self.hosts[host].running = Some(Running { keep, following, epoch });
             }
-            Pending::Add(..) | Pending::Start(..) | Pending::Other(_) => {}
+            Err(RegistryError::State(_)) => self.counts.refused += 1,
+            Err(other) => panic!("{other}"),
         }
         Ok(())
     }
 
     /// A running server says that it is there; if its lease has ended it begins another one.
-    fn keep(&mut self, host: usize) {
-        let cluster = self.cluster();
+    fn keep(&mut self, host: usize, answer: Option<Answer>) {
         let keeping = &mut self.hosts[host];
-        let (Some((lease, _)), Some(id)) = (&mut keeping.running, keeping.member) else { return };
-        if self.keys.entries.values().any(|(.., held)| *held == Some(*lease)) {
-            return;
-        }
-        self.lease_last += 1;
-        *lease = LeaseId(self.lease_last);
-        let alive = Alive { uuid: keeping.uuid.clone(), boot_id: keeping.boot_id };
-        match cluster.revive(id, &alive, LeaseId(self.lease_last)) {
-            Ok(writes) => drop(self.keys.swap(&writes, true)),
-            Err(_) => {
+        let Some(running) = &mut keeping.running else { return };
+        match running.keep.next(answer) {
+            Ok(Next::Call(call)) => keeping.task = Some(Task::Keep(call)),
+            Ok(Next::Done(())) => {}
+            Ok(Next::Pause) => panic!("a lease is kept without a pause"),
+            Err(RegistryError::State(_)) => {
                 self.counts.overtaken += 1;
                 keeping.crash();
             }
+            Err(other) => panic!("{other}"),
         }
     }
 
     /// A running server takes some changes, or reads everything anew.
     fn follow(&mut self, host: usize) -> Verdict {
         let breaks = self.rng.one_in(4);
-        let following = &mut self.hosts[host];
-        let alive = following.alive();
-        let (Some((_, known)), Some(id)) = (&mut following.running, following.member) else {
-            return Ok(());
-        };
-        let changes = self.keys.behind(known.revision).filter(|_| !breaks);
-        if let Some(changes) = changes {
-            // A watch gives the changes of one revision together.
-            let Some(next) = changes.first().map(|change| change.version) else { return Ok(()) };
-            let together = changes.iter().take_while(|change| change.version == next);
-            known.cluster.apply(&together.cloned().collect::<Vec<_>>()).unwrap();
-            known.revision = next;
-        } else {
-            self.counts.compacted += usize::from(!breaks);
-            let snapshot = self.keys.read();
-            known.cluster = Cluster::read(FS, &snapshot).unwrap();
-            known.revision = snapshot.revision;
+        let host = &mut self.hosts[host];
+        let Some((server, _)) = host.member else { return Ok(()) };
+        let own = host.own(server);
+        let Some(Running { following, epoch, .. }) = &mut host.running else { return Ok(()) };
+        let snapshot = self.etcd.read();
+        match self.etcd.behind(following.revision()) {
+            Ok(changes) if !breaks => {
+                // A watch gives the changes of one revision together.
+                let Some(next) = changes.first().map(|change| change.version) else {
+                    return Ok(());
+                };
+                let together = changes.into_iter().take_while(|change| change.version == next);
+                following.on_changes(&together.collect::<Vec<_>>()).unwrap();
+            }
+            Err(error) if !breaks => {
+                self.counts.compacted += 1;
+                assert_eq!(following.on_failure(&error), Retry::Now);
+                following.on_read(&snapshot).unwrap();
+            }
+            Ok(_) | Err(_) => {
+                following.on_read(&snapshot).unwrap();
+            }
         }
-        let is_present = known.revision == self.keys.revision;
-        if is_present && known.cluster != Cluster::read(FS, &self.keys.read()).unwrap() {
+        let cluster = following.cluster().unwrap();
+        let is_present = following.revision() == snapshot.revision;
+        if is_present && *cluster != Cluster::read(FS, &snapshot).unwrap() {
             return Err("what was followed is not what is there".to_owned());
         }
-        if known.cluster.overtaken(id, &alive).is_some() {
-            self.counts.overtaken += 1;
-            following.crash();
-            return Ok(());
+        match own.judge(cluster, *epoch) {
+            News::Overtaken(_) => {
+                self.counts.overtaken += 1;
+                host.crash();
+                return Ok(());
+            }
+            News::NoMap => return Err("the entries are no map".to_owned()),
+            News::Newer(map) => *epoch = map.epoch(),
+            News::Nothing => {}
         }
-        let entry = known.cluster.server_of(&alive.uuid);
+        let Own { alive, .. } = &own;
+        let entry = cluster.server_of(&alive.uuid);
         let is_own = entry
-            .is_some_and(|(known, shards)| (known, u64::from(shards.term)) == (id, alive.boot_id));
+            .is_some_and(|(id, shards)| (id, u64::from(shards.term)) == (server, alive.boot_id));
         if !is_own {
-            return Err(format!("start {} of server {id} goes on", alive.boot_id));
+            return Err(format!("start {} of server {server} goes on", alive.boot_id));
         }
-        let map = map_of(&known.cluster)?;
-        if map.epoch() > known.epoch {
-            known.epoch = map.epoch();
-        }
-        Self::check_map(&mut self.maps, map)
+        Self::check_map(&mut self.maps, map_of(cluster)?)
     }
 
     /// Who has the same epoch has the same map.
@@ -480,13 +453,15 @@ fn servers_that_come_and_go_agree_whatever_etcd_does() {
         all.conflicts += counts.conflicts;
         all.copies += counts.copies;
         all.refused += counts.refused;
+        all.waits += counts.waits;
         all.overtaken += counts.overtaken;
         all.restores += counts.restores;
         all.compacted += counts.compacted;
     }
-    let Counts { starts, joins, conflicts, copies, refused, overtaken, restores, compacted } = all;
+    let Counts { starts, joins, conflicts, copies, .. } = all;
+    let Counts { refused, waits, overtaken, restores, compacted, .. } = all;
     assert!(starts > 200 && joins > 80 && conflicts > 40, "{all:?}");
-    assert!(copies > 10 && refused > 40 && overtaken > 10, "{all:?}");
+    assert!(copies > 10 && refused > 40 && waits > 40 && overtaken > 10, "{all:?}");
     assert!(restores > 10 && compacted > 20, "{all:?}");
 }
 

@@ -1,5 +1,5 @@
-//! A server in its cluster: it begins its start in the registry, stays alive there, and gives its lanes
-//! each newer map.
+//! The threads of a server in its cluster, and their calls of etcd. What is decided is in `registry`:
+//! [`Start`], [`Keep`], [`Own::judge`].
 //!
 //! ```text
 //! begin ─▶ thread "cluster lease": keeps the lease; begins another one when etcd was away for long
@@ -13,10 +13,12 @@ use super::seen::Seen;
 use crate::questions::Lanes;
 use anyhow::{Context as _, Result, bail};
 use disk::Member;
-use registry::{Access, Alive, Cluster, Etcd, LeaseId, RegistryError, Step, follow};
+use registry::{
+    Access, Alive, Answer, Etcd, KEEP_MS, Keep, LeaseId, News, Next, Own, RegistryError, Start,
+    Starting, Step, follow,
+};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle, sleep};
@@ -25,13 +27,7 @@ use store::Store;
 use tracing::{info, warn};
 use wire::{FsUuid, Map, MapEpoch, ServerId};
 
-/// How long a server counts as alive that says nothing.
-const TTL_S: u32 = 5;
-/// How often it says something.
-const KEEP: Duration = Duration::from_secs(1);
-/// When a start of before is still alive after this time, it is another process. An etcd that has
-/// itself just started gives leases some seconds more.
-const EARLIER_START: Duration = Duration::from_secs(TTL_S as u64 * 3);
+/// The pause until a start looks again whether an earlier one has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A server in its cluster, until it is dropped.
@@ -41,7 +37,7 @@ pub(crate) struct Membership {
     pub(crate) map: Map,
     fs: FsUuid,
     access: Access,
-    alive: Alive,
+    own: Own,
     /// Dropped to end the lease's thread.
     ends: Option<Sender<()>>,
     keeper: Option<JoinHandle<()>>,
@@ -66,9 +62,7 @@ impl Fault {
 struct Keeper {
     etcd: Etcd,
     fs: FsUuid,
-    server: ServerId,
-    alive: Alive,
-    lease: LeaseId,
+    keep: Keep,
     fault: Arc<Fault>,
 }
 
@@ -82,35 +76,40 @@ impl Membership {
         on_fault: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self> {
         let (etcd, fs, server) = (etcd(access)?, store.superblock().fs, member.server);
-        let cluster = read(&etcd, fs)?;
-        check_member(&cluster, store.path(), &member)?;
+        read(&etcd, fs)?;
         let alive = Alive { uuid: hex::encode(member.store), boot_id: store.boot_id() };
-        wait_for_earlier_start(&etcd, fs, server, &alive)?;
-        let lease = etcd.grant(TTL_S).map_err(failed)?;
-        let begun = registry::change(&etcd, fs.0, |cluster| {
-            Ok(((), cluster.start(server, &alive, (address, lanes), lease)?))
-        });
-        begun.map_err(failed)?;
+        let own = Own { server, alive };
+        let (shown, first) =
+            (store.path().display().to_string(), (member.first_meta, member.first_data));
+        let starting = Starting { own: own.clone(), store: shown, first, at: (address, lanes) };
+        let lease = begin_start(&etcd, fs, Start::new(starting))?;
         store::remember_cluster(store.path(), &remembered(access)?)?;
-        let map = read(&etcd, fs)?.map();
-        let map = map.context("the registry's entries are no map of servers and shards")?;
+        // etcd may have been restored from an older copy just now.
+        let map = match own.judge(&read(&etcd, fs)?, MapEpoch(0)) {
+            News::Newer(map) => map,
+            News::Overtaken(line) => bail!("{line}"),
+            News::Nothing | News::NoMap => {
+                bail!("the registry's entries are no map of servers and shards")
+            }
+        };
         let fault = Arc::new(Fault { line: OnceLock::new(), on_fault: Box::new(on_fault) });
         let (ends, ended) = channel();
-        let keeper = Keeper { etcd, fs, server, alive: alive.clone(), lease, fault: fault.clone() };
+        let keep = Keep::new(own.clone(), lease);
+        let keeper = Keeper { etcd, fs, keep, fault: fault.clone() };
         let thread = Builder::new().name("cluster lease".to_owned());
         let keeper = thread.spawn(move || keeper.run(&ended)).context("cannot start a thread")?;
         let (ends, keeper, access) = (Some(ends), Some(keeper), access.clone());
-        Ok(Self { server, map, fs, access, alive, ends, keeper, fault })
+        Ok(Self { server, map, fs, access, own, ends, keeper, fault })
     }
 
     /// Gives the lanes each newer map from now on.
     /// Returns what is seen of the cluster meanwhile.
     pub(crate) fn follow(&self, lanes: Lanes) -> Result<Seen> {
         let (etcd, fs) = (etcd(&self.access)?, self.fs);
-        let (alive, fault) = (self.alive.clone(), self.fault.clone());
-        let (own, epoch) = ((self.server, alive, fault), self.map.epoch());
+        let (own, fault, epoch) = (self.own.clone(), self.fault.clone(), self.map.epoch());
         let seen = Seen::new(self.server);
-        let mut followed = Followed { lanes, own, epoch, is_away: false, seen: seen.clone() };
+        let mut followed =
+            Followed { lanes, own, fault, epoch, is_away: false, seen: seen.clone() };
         let thread = Builder::new().name("cluster map".to_owned());
         let spawned = thread.spawn(move || {
             follow(&etcd, fs.0, |step| {
@@ -146,48 +145,32 @@ impl Drop for Membership {
     }
 }
 
-/// The registry and the store must say the same of the server.
-fn check_member(cluster: &Cluster, path: &Path, member: &Member) -> Result<()> {
-    let (uuid, server) = (hex::encode(member.store), member.server);
-    let found = cluster.server_of(&uuid);
-    let same =
-        found.is_some_and(|(id, shards)| super::join::member(id, &shards, member.store) == *member);
-    if !same {
-        let path = path.display();
-        bail!(
-            "{path} is a foreign store: it is that of server {server} with uuid {uuid}, which the cluster \
-             does not have"
-        );
-    }
-    Ok(())
-}
-
-/// A server that was killed is alive until its lease ends.
-fn wait_for_earlier_start(etcd: &Etcd, fs: FsUuid, server: ServerId, alive: &Alive) -> Result<()> {
-    let deadline = Instant::now() + EARLIER_START;
-    let mut first = None;
+/// Performs the calls of a start until it has begun.
+fn begin_start(etcd: &Etcd, fs: FsUuid, mut start: Start) -> Result<LeaseId> {
+    let (since, mut answer, mut waits) = (Instant::now(), None, false);
     loop {
-        let cluster = read(etcd, fs)?;
-        let Some(earlier) = cluster.alive(server).filter(|earlier| earlier.uuid == alive.uuid)
-        else {
-            return Ok(());
-        };
-        let first = first.get_or_insert_with(|| {
-            info!("an earlier start of server {server} has not ended in etcd yet: waiting, some seconds");
-            earlier.boot_id
-        });
-        // If it is another process after all, the start says so.
-        if *first != earlier.boot_id || Instant::now() > deadline {
-            return Ok(());
+        let now_ms = u64::try_from(since.elapsed().as_millis())?;
+        match start.next(now_ms, answer.take()).map_err(failed)? {
+            Next::Call(call) => answer = Some(etcd.perform(fs.0, &call).map_err(failed)?),
+            Next::Done(lease) => return Ok(lease),
+            Next::Pause => {
+                if !std::mem::replace(&mut waits, true) {
+                    let server = start.own().server;
+                    info!(
+                        "an earlier start of server {server} has not ended in etcd yet: waiting, some seconds"
+                    );
+                }
+                sleep(LOOK);
+            }
         }
-        sleep(LOOK);
     }
 }
 
 impl Keeper {
     fn run(mut self, ended: &Receiver<()>) {
         let mut is_away = false;
-        while matches!(ended.recv_timeout(KEEP), Err(RecvTimeoutError::Timeout)) {
+        let pause = Duration::from_millis(KEEP_MS);
+        while matches!(ended.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
             match self.keep() {
                 Ok(()) => is_away = false,
                 Err(RegistryError::State(line)) => {
@@ -200,28 +183,28 @@ impl Keeper {
         }
         if !is_away {
             // Otherwise it ends by itself.
-            let _revoked = self.etcd.revoke(self.lease);
+            let _revoked = self.etcd.revoke(self.keep.lease());
         }
     }
 
     /// Keeps the lease, or begins another one in its place.
     fn keep(&mut self) -> Result<(), RegistryError> {
-        if self.etcd.keep(self.lease)? {
-            return Ok(());
+        let mut answer: Option<Answer> = None;
+        loop {
+            match self.keep.next(answer.take())? {
+                Next::Call(call) => answer = Some(self.etcd.perform(self.fs.0, &call)?),
+                Next::Pause => sleep(LOOK),
+                Next::Done(()) => return Ok(()),
+            }
         }
-        let lease = self.etcd.grant(TTL_S)?;
-        registry::change(&self.etcd, self.fs.0, |cluster| {
-            Ok(((), cluster.revive(self.server, &self.alive, lease)?))
-        })?;
-        self.lease = lease;
-        Ok(())
     }
 }
 
 /// What is known of the registry.
 struct Followed {
     lanes: Lanes,
-    own: (ServerId, Alive, Arc<Fault>),
+    own: Own,
+    fault: Arc<Fault>,
     epoch: MapEpoch,
     is_away: bool,
     seen: Seen,
@@ -243,18 +226,16 @@ impl Followed {
             info!("etcd answers again");
         }
         self.seen.is(cluster);
-        let (server, alive, fault) = &self.own;
-        if let Some(line) = cluster.overtaken(*server, alive) {
-            return fault.set(line);
-        }
-        let Some(map) = cluster.map() else {
-            return warn!(
-                "the registry's entries are no map of servers and shards: they are not used"
-            );
-        };
-        if map.epoch() > self.epoch {
-            self.epoch = map.epoch();
-            self.lanes.set_map(&map);
+        match self.own.judge(cluster, self.epoch) {
+            News::Nothing => {}
+            News::Newer(map) => {
+                self.epoch = map.epoch();
+                self.lanes.set_map(&map);
+            }
+            News::NoMap => {
+                warn!("the registry's entries are no map of servers and shards: they are not used");
+            }
+            News::Overtaken(line) => self.fault.set(line),
         }
     }
 }
