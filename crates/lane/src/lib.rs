@@ -26,6 +26,7 @@ extern crate std;
 mod access;
 mod acknowledgements;
 mod affinity;
+mod ahead;
 mod appends;
 mod certificate;
 mod commit;

@@ -29,6 +29,7 @@ impl Lane {
         });
         let moved: Vec<ServerId> = moved.map(|row| row.id).collect();
         self.config.map = map.clone();
+        self.recovery.on_map(map.epoch(), turn.now.mono);
         if map.generation() > 0 {
             self.metas.iter_mut().for_each(|shard| shard.use_generation(map.generation()));
         }
@@ -49,7 +50,7 @@ impl Lane {
         let Config { map, server, lane, .. } = &self.config;
         match request.map_epoch.cmp(&map.epoch()) {
             Ordering::Less => return Some((Status::StaleMap, map.to_bytes())),
-            // This server will have that map soon.
+            // This server will have that map sooner or later.
             Ordering::Greater => return Some((Status::RetryLater, Vec::new())),
             Ordering::Equal => {}
         }
@@ -71,6 +72,9 @@ impl Lane {
         response: &Response<'_>,
     ) {
         let (conn, request) = (received.conn, received.request);
+        if request.map_epoch > self.config.map.epoch() {
+            self.on_newer_epoch(turn, received.open.client, request.map_epoch);
+        }
         if request.op.row().is_answered_at_once() {
             self.send_reply(turn, conn, &received.header(), response);
         } else {

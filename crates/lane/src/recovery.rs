@@ -10,6 +10,7 @@
 //! together; other requests are deferred, within their connection's credits.
 
 use crate::Lane;
+use crate::ahead::Ahead;
 use crate::identity::is_other_boot;
 use crate::merge::Queues;
 use crate::phase::Phase;
@@ -23,7 +24,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use disk::{Change, ClientChange, SessionRow};
 use interface::{Action, ConnId, LogLevel, Mono, ProtocolPoint, Turn};
-use wire::{ClientUuid, InodeNo, Layout, Rule, SessionId, ShardId, Status, Transno};
+use wire::{ClientUuid, InodeNo, Layout, MapEpoch, Rule, SessionId, ShardId, Status, Transno};
 
 /// A client that recovery waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +54,12 @@ pub(crate) struct Recovery {
     pub(crate) removals: Vec<InodeNo>,
     /// Clients with a replay that did not fit.
     pub(crate) failed: BTreeSet<ClientUuid>,
+    /// Those of the clients waited for that know a newer map.
+    ahead: Ahead,
     began_at: Option<Mono>,
+    /// Since when the time for reconnecting passes: the begin, or the arrival of a map that such a
+    /// client has waited for.
+    timed_from: Mono,
     progress_at: Mono,
     /// When the deadlines were checked last.
     looked_at: Mono,
@@ -91,7 +97,9 @@ impl Recovery {
             sizings: Vec::new(),
             removals: Vec::new(),
             failed,
+            ahead: Ahead::default(),
             began_at: None,
+            timed_from: Mono(0),
             progress_at: Mono(0),
             looked_at: Mono(0),
             grace_until: Mono(0),
@@ -136,14 +144,16 @@ impl Recovery {
         let next = self.due_at(began_at, limits);
         let reminded = self.reminded || self.phase == Phase::Reopening;
         let next = if reminded { next } else { next.min(half) };
-        Some(next.min(self.looked_at.after_ms(limits.recovery_soft_ms / 8)))
+        let look = self.looked_at.after_ms(limits.recovery_soft_ms / 8);
+        // Otherwise nobody is missing any more when the time is over.
+        Some(if self.ahead.is_empty() { next.min(look) } else { look })
     }
 
     /// When missing clients are evicted. Their leases have expired then.
     fn due_at(&self, began_at: Mono, limits: &crate::Limits) -> Mono {
-        let soft_ms = limits.recovery_soft_ms;
-        let soft = began_at.after_ms(soft_ms).max(self.progress_at.after_ms(soft_ms / 4));
-        let due_at = soft.min(began_at.after_ms(limits.recovery_hard_ms)).max(self.grace_until);
+        let (from, soft_ms) = (self.timed_from, limits.recovery_soft_ms);
+        let soft = from.after_ms(soft_ms).max(self.progress_at.after_ms(soft_ms / 4));
+        let due_at = soft.min(from.after_ms(limits.recovery_hard_ms)).max(self.grace_until);
         due_at.max(began_at.after_ms(self.lease_ms))
     }
 
@@ -157,9 +167,21 @@ impl Recovery {
         self.looked_at = now;
     }
 
-    /// Whether less than `ms` have passed since the begin.
+    /// Whether less than `ms` of the time for reconnecting have passed.
     pub(crate) fn is_before(&self, now: Mono, ms: u64) -> bool {
-        self.began_at.is_some_and(|began_at| now < began_at.after_ms(ms))
+        self.began_at.is_some() && now < self.timed_from.after_ms(ms)
+    }
+
+    /// Whether a client waits for a map that this lane does not have, and goes on asking.
+    pub(crate) fn is_ahead(&self, client: ClientUuid, now: Mono, limits: &crate::Limits) -> bool {
+        self.ahead.has(client, now, limits.recovery_soft_ms)
+    }
+
+    /// This lane has a newer map: who has waited for it has the whole time to be back.
+    pub(crate) fn on_map(&mut self, epoch: MapEpoch, now: Mono) {
+        if self.ahead.on_map(epoch) {
+            self.timed_from = now;
+        }
     }
 
     /// Whether the time for reconnecting is over.
@@ -170,6 +192,7 @@ impl Recovery {
     /// Stops waiting for a client; returns its queued replays.
     pub(crate) fn drop_client(&mut self, client: ClientUuid) -> Vec<Replay> {
         self.waited.remove(&client);
+        self.ahead.forget(client);
         self.reopens.retain(|_, reopening| reopening.client != client);
         self.queues.drop_client(client)
     }
@@ -240,6 +263,7 @@ impl Lane {
     fn begin_recovery(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now.mono;
         (self.recovery.began_at, self.recovery.progress_at) = (Some(now), now);
+        self.recovery.timed_from = now;
         self.recovery.looked_at = now;
         turn.act(Action::Point(ProtocolPoint::RecoveryBegun));
         let known_count = u64::try_from(self.recovery.waited.len()).unwrap_or(u64::MAX);
@@ -270,17 +294,45 @@ impl Lane {
         }
     }
 
+    /// A request names a newer map than this lane has: if recovery waits for its client, it goes on
+    /// waiting until this lane has that map (R9.21).
+    pub(crate) fn on_newer_epoch(
+        &mut self,
+        turn: &mut Turn<'_>,
+        client: ClientUuid,
+        epoch: MapEpoch,
+    ) {
+        let is_awaited = self.recovery.waits_for(client) || self.recovery.will_reopen_for(client);
+        if !is_awaited || !self.config.rules.hold(Rule::MapAwaited) {
+            return;
+        }
+        if self.recovery.ahead.on_request(client, epoch, turn.now.mono) {
+            let (epoch, known) = (epoch.0, self.config.map.epoch().0);
+            let line = format!(
+                "recovery: client {client} knows map {epoch}, and this server only {known}: it waits \
+                 until etcd has told this server"
+            );
+            self.log(turn, LogLevel::Info, &line);
+        }
+    }
+
     /// Evicts the clients whose time is over.
     fn evict_late(&mut self, turn: &mut Turn<'_>) {
-        let Some(began_at) = self.recovery.began_at else { return };
+        if self.recovery.began_at.is_none() {
+            return;
+        }
         let (now, limits) = (turn.now.mono, &self.config.limits);
-        let late: Vec<ClientUuid> = if !self.recovery.is_late(now, limits) {
+        let mut late: Vec<ClientUuid> = if !self.recovery.is_late(now, limits) {
             self.doubted(now)
-        } else if now >= began_at.after_ms(limits.recovery_hard_ms) {
-            self.recovery.waited.keys().copied().collect()
-        } else {
+        } else if self.recovery.is_before(now, limits.recovery_hard_ms)
+            || self.recovery.ahead.has_any(now, limits.recovery_soft_ms)
+        {
+            // Others are back, and wait for these.
             self.recovery.queues.idle().into_iter().collect()
+        } else {
+            self.recovery.waited.keys().copied().collect()
         };
+        late.retain(|client| !self.recovery.is_ahead(*client, now, limits));
         if late.is_empty() {
             return;
         }

@@ -58,8 +58,15 @@ impl Recovery {
         }
     }
 
+    /// Whether a client has announced handles that it has not reopened yet.
+    pub(crate) fn will_reopen_for(&self, client: ClientUuid) -> bool {
+        self.reopens.values().any(|reopening| reopening.client == client)
+    }
+
     /// Whether all announced handles were reopened, or the time is over.
     pub(crate) fn is_reopened(&self, now: Mono, limits: &Limits) -> bool {
-        self.reopens.is_empty() || self.is_late(now, limits)
+        let mut missing = self.reopens.values();
+        let is_ahead = |reopening: &Reopening| self.is_ahead(reopening.client, now, limits);
+        self.reopens.is_empty() || (self.is_late(now, limits) && !missing.any(is_ahead))
     }
 }

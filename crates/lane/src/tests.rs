@@ -14,6 +14,7 @@ mod freeze;
 mod gates;
 mod handshakes;
 mod inspect;
+mod late_maps;
 mod leases;
 mod lists;
 mod map_epochs;

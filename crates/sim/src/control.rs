@@ -230,6 +230,7 @@ impl Plan {
             | Rule::OffUnacked
             | Rule::TwoPhaseOrder
             | Rule::LeaseWaiter
+            | Rule::MapAwaited
             | Rule::Parties => {}
         }
         self

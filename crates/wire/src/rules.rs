@@ -145,6 +145,8 @@ rules! {
     /// A file that a client has open without the server is registered before its lease ends, and before
     /// the client removes it.
     LocalRegistered "local-registered",
+    /// A recovery goes on waiting for a client that knows a newer map than the server has.
+    MapAwaited "map-awaited",
 }
 
 impl Rule {
