@@ -25,7 +25,7 @@ pub(crate) struct Layouts {
     waiting: BTreeMap<InodeNo, Vec<usize>>,
     /// Requests by the file for whose second stripe they wait.
     widening: BTreeMap<InodeNo, Vec<usize>>,
-    /// Files of which another lane of this client knows that their stripes are spread.
+    /// Files whose stripes are spread, how is not known here.
     spread: BTreeSet<InodeNo>,
     /// Some were dropped: one that is not known may be spread.
     has_dropped: bool,
@@ -42,14 +42,14 @@ impl Layouts {
             return;
         }
         if self.known.len() >= LAYOUT_COUNT_MAX {
+            self.has_dropped |= self.known.values().any(Layout::is_spread);
             self.known.clear();
-            self.has_dropped = true;
         }
-        self.spread.remove(&inode);
-        self.known.insert(inode, layout);
+        let is_wide = self.spread.remove(&inode);
+        self.known.insert(inode, if is_wide { layout.widened() } else { layout });
     }
 
-    /// The stripes of a file are spread, says its open file.
+    /// The stripes of a file are spread, says its open file or its home shard.
     pub(crate) fn expect_spread(&mut self, inode: InodeNo) {
         if self.known.contains_key(&inode) {
             return;

@@ -248,7 +248,7 @@ impl Client {
             writing: judged(grants.writing).is_some(),
         };
         if let (Ok(Answer::Opened { handle, attr }), Some(_)) = (&result, granted.contents) {
-            let is_spread = attr.layout.is_some_and(|layout| layout.may_spread());
+            let is_spread = attr.layout.is_some_and(|layout| layout.is_spread());
             self.handles.set_opened_by(*handle, |by| {
                 (by.contents, by.is_spread) = (grants.contents, is_spread);
             });

@@ -409,7 +409,7 @@ impl Client {
         job.has_begun = true;
         if let Ok(Body::Entry(attr) | Body::Created(Created { attr, .. })) = outcome
             && let Some(layout) = attr.layout
-            && (op.row().opens || layout.may_spread())
+            && (op.row().opens || layout.is_spread())
         {
             self.layouts.learn(attr.inode, layout);
         }

@@ -105,14 +105,12 @@ impl Client {
             {
                 return self.await_wide(exchange_id, (inode, layout));
             }
-            // Other lanes of the client may know that a file is wide.
-            let is_sync = exchange.op == Op::Sync;
-            if let Some(layout) =
-                layout.filter(|layout| layout.is_spread() || is_sync && layout.may_spread())
-                && is_split_op
-                && !exchange.is_split
-            {
-                self.split(exchange_id, inode, layout.widened());
+            if let Some(layout) = layout.filter(wire::Layout::is_spread) {
+                if is_split_op && !exchange.is_split {
+                    self.split(exchange_id, inode, layout);
+                }
+            } else if exchange.op == Op::Sync {
+                exchange.sync_narrow(inode);
             }
         }
         let Some(exchange) = self.requests.get(exchange_id) else { return };

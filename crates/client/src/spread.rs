@@ -173,6 +173,7 @@ impl Client {
         let (job_id, like) = (exchange.job_id, exchange.as_template());
         let Some((first, others)) = shards.split_first() else { return };
         exchange.target = Target::Shard(*first);
+        exchange.body.clear(); // It may have said that there is one shard.
         let Some(job) = self.jobs.get_mut(job_id) else { return };
         job.pending_count += others.len();
         for shard in others {

@@ -4,7 +4,7 @@
 //! ```text
 //! a change behind the first stripe ─┐
 //! a change that is refused ─────────┴▶ Widen ─▶ again, as of a wide file
-//! a read that is refused ─────────────────────▶ again, as of a wide file
+//! a read or a sync that is refused ───────────▶ again, as of a wide file
 //! ```
 
 use crate::Answer;
@@ -12,8 +12,8 @@ use crate::client::Client;
 use crate::plan::{Plan, Target};
 use crate::requests::{Exchange, Place};
 use wire::{
-    Allocate, InodeNo, Layout, Op, Retry, Status, Truncate, Widen, Wire as _, Write, WriteList,
-    Writer, request_flag,
+    Allocate, InodeNo, Layout, Op, Retry, Status, SyncNarrow, Truncate, Widen, Wire as _, Write,
+    WriteList, Writer, request_flag,
 };
 
 impl Client {
@@ -22,16 +22,30 @@ impl Client {
     pub(crate) fn on_must_widen(&mut self, exchange_id: usize) -> bool {
         let Some(exchange) = self.requests.get_mut(exchange_id) else { return false };
         let inode = exchange.inode();
-        let Some(layout) = exchange.layout.filter(|layout| layout.narrow) else { return false };
+        let is_about_contents =
+            matches!(exchange.target, Target::Contents(..) | Target::DataShard(_));
+        let layout = exchange.layout.or_else(|| self.layouts.get(inode));
         let changes = exchange.op.row().retry == Retry::Once;
+        if !is_about_contents
+            || exchange.layout.is_some_and(|layout| !layout.narrow)
+            || layout.is_some_and(|layout| !layout.may_spread())
+        {
+            return false;
+        }
         exchange.layout = None;
         exchange.place = Place::Unrouted;
+        let layout = layout.map(Layout::widened);
         if self.is_unwanted(exchange_id) {
             self.forget(exchange_id);
-        } else if changes && self.layouts.get(inode) != Some(layout.widened()) {
+        } else if let Some(layout) =
+            layout.filter(|layout| changes && self.layouts.get(inode) != Some(*layout))
+        {
             self.await_wide(exchange_id, (inode, layout));
         } else {
-            self.layouts.learn(inode, layout.widened());
+            match layout {
+                Some(layout) => self.layouts.learn(inode, layout),
+                None => self.layouts.expect_spread(inode),
+            }
             self.route(exchange_id);
         }
         true
@@ -75,6 +89,13 @@ impl Client {
 }
 
 impl Exchange {
+    /// This sync of a file's contents says that they are at the home shard alone: it is refused if other
+    /// lanes of the client may have changed some elsewhere.
+    pub(crate) fn sync_narrow(&mut self, inode: InodeNo) {
+        self.body.clear();
+        SyncNarrow { inode }.encode(&mut Writer::new(&mut self.body));
+    }
+
     /// Where the bytes end that it makes a file have; 0 if that is not known yet.
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other op makes a file longer")]
     pub(crate) fn file_end(&self) -> u64 {

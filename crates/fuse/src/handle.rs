@@ -7,7 +7,8 @@
 //! below: HandleId
 //! ```
 //! A cached file is read through the kernel's page cache. The stripes of a spread file are at several
-//! data shards: a lane that does not know its layout must ask for it before it reads.
+//! data shards: a lane that does not know its layout must ask for it before it reads. Those of a file
+//! that grows may be: its home shard says so.
 
 use crate::abi::Opcode;
 use crate::args::split;
@@ -30,7 +31,7 @@ impl FileHandle {
         let set_id = attr.cleared_by_write(false) == ClearPrivileges::All;
         let capability = attr.cleared_by_write(true) == ClearPrivileges::Capability;
         let bit = |bit: u64, is_set: bool| if is_set { bit } else { 0 };
-        let spread = attr.layout.is_some_and(|layout| layout.may_spread());
+        let spread = attr.layout.is_some_and(|layout| layout.is_spread());
         Self(handle.0 | bit(SET_ID, set_id) | bit(CAPABILITY, capability) | bit(SPREAD, spread))
     }
 

@@ -58,7 +58,7 @@ impl MountLane {
             && attr.nlink > 0
             && attr.has_no_xattrs()
             && !attr.is_size_at_data()
-            && !attr.layout.is_some_and(|layout| layout.may_spread());
+            && !attr.layout.is_some_and(|layout| layout.is_spread());
         let is_mapped = (uid == 0 || gid == 0) && !self.client.is_root_trusted();
         let is_permitted = uid == 0
             || attr.mode & ALL_READ == ALL_READ

@@ -13,7 +13,7 @@ use crate::request::ReceivedRequest;
 use crate::response::Response;
 use data::Width;
 use interface::{Action, Turn};
-use wire::{HEADER_BYTES, Op, Retry, Rule, Status};
+use wire::{HEADER_BYTES, InodeNo, Op, Retry, Rule, Status};
 
 impl Lane {
     /// Refuses a request about contents that changes nothing. Returns whether it did.
@@ -22,24 +22,37 @@ impl Lane {
         turn: &mut Turn<'_>,
         received: &ReceivedRequest<'_>,
     ) -> bool {
-        self.refuses_narrow(turn, received) || self.hinders_append(turn, received)
+        self.refuses_narrow_file(turn, received) || self.hinders_append(turn, received)
     }
 
-    /// Refuses a request that takes a file for narrow, and may not. Returns whether it did; then the
-    /// request's bulk is released.
-    pub(crate) fn refuses_narrow(
+    /// The same for one that takes its file for narrow, and may not.
+    pub(crate) fn refuses_narrow_file(
         &mut self,
         turn: &mut Turn<'_>,
         received: &ReceivedRequest<'_>,
     ) -> bool {
+        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
+        let inode = received.request.op.inodes(body)[0];
+        inode.is_some_and(|inode| self.refuses_narrow(turn, received, inode))
+    }
+
+    /// The same for this file. The request's bulk is released then.
+    pub(crate) fn refuses_narrow(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+        inode: InodeNo,
+    ) -> bool {
         let request = received.request;
-        let is_narrow = request.layout.is_some_and(|layout| layout.narrow);
+        // One that states no layout takes the file for one at a single shard, too.
+        let is_narrow = match request.layout {
+            Some(layout) => layout.narrow,
+            None => self.config.map.servers().len() > 1,
+        };
         // The size of a wide file is that of all its parts, for every client.
         if !is_narrow || request.op == Op::Glimpse || !self.config.rules.hold(Rule::NarrowRefused) {
             return false;
         }
-        let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
-        let Some(inode) = request.op.inodes(body)[0] else { return false };
         let width = self.data.width(inode);
         if width == Width::Narrow {
             return false;

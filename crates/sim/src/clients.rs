@@ -207,7 +207,7 @@ impl Simulation {
             begun.push(spec);
             let bulk = written(&spec).map(|bytes| sim_lane.state.bufs.put(bytes));
             sim_lane.outstanding.insert(tag, bulk);
-            if self.plan.spreads
+            if self.plan.layout().is_spread()
                 && let Some(inode) = spec.contents()
             {
                 sim_lane.core.expect_spread(inode); // As a mount does by its open files.

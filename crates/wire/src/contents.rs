@@ -138,6 +138,13 @@ message! {
     }
 }
 message! {
+    /// The body of an [`crate::Op::Sync`] that takes its file for one at its home shard alone.
+    SyncNarrow {
+        /// The file.
+        inode: InodeNo,
+    }
+}
+message! {
     /// Reply of [`Glimpse`] and [`Reserve`].
     Glimpsed {
         /// The data shard's knowledge of the contents; all zero for a file never written.

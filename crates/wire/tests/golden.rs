@@ -247,6 +247,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
         };
         all.insert(format!("request {}", op.row().name), body);
     }
+    all.insert("request sync narrow".to_owned(), SyncNarrow { inode }.to_bytes());
     let check = Inspection::Check { json: true, skip_contents: true };
     for (what, inspection) in [
         ("check", check),
@@ -672,7 +673,7 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
         "request listxattr" => Listxattr, "request removexattr" => Removexattr,
         "request statfs" => Statfs, "request read" => Read, "request write" => Write,
         "request truncate" => Truncate, "request glimpse" => Glimpse, "request reserve" => Reserve,
-        "request widen" => Widen,
+        "request widen" => Widen, "request sync narrow" => SyncNarrow,
         "request allocate" => Allocate, "request seek" => Seek, "reply sought" => Sought,
         "reply entry" => Entry, "reply created" => Created, "reply target" => Target,
         "reply renamed" => Renamed, "reply value" => Value, "reply listing" => Listing, "reply written" => Written,

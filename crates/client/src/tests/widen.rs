@@ -1,11 +1,14 @@
 //! Requests about a file that is at one server until it has a second stripe.
 
-use super::FILE;
 use super::harness::{Harness, ReceivedRequest, bulk};
 use super::spread::{LAYOUT, UNIT, glimpsed, harness, offset, take_all};
+use super::{FILE, attr};
 use crate::{Answer, Call, Sync, Write};
 use alloc::vec::Vec;
-use wire::{ClearPrivileges, Layout, Op, Reserve, ShardId, Status, Widen, Wire as _, Written};
+use wire::{
+    Attr, ClearPrivileges, Entry, Layout, Op, Reserve, ShardId, Status, SyncNarrow, Widen,
+    Wire as _, Written,
+};
 
 const NARROW: Layout = Layout { narrow: true, ..LAYOUT };
 
@@ -125,14 +128,62 @@ fn a_read_that_is_refused_is_made_anew_at_once() {
     assert_eq!(harness.outcome(), Ok(Answer::Bytes(found)));
 }
 
+/// Another lane has opened the file, and it is wide: two questions, once.
 #[test]
-fn a_sync_goes_to_all_shards_that_another_lane_may_have_written_to() {
+fn a_read_without_a_layout_asks_for_one_when_the_file_is_wide() {
+    let mut harness = harness();
+    harness.client.layouts = crate::layouts::Layouts::default();
+    harness.call(1, read(UNIT + 5));
+    let request = harness.take();
+    assert_eq!((request.head.shard, request.head.layout), (home(&harness), None));
+    harness.fail(&request, Status::MustWiden);
+    let getattr = harness.take();
+    assert_eq!(getattr.head.op, Op::Getattr);
+    let attr = Attr { layout: Some(NARROW), ..attr(FILE, 0) };
+    harness.answer(&getattr, &Entry { attr }.to_bytes());
+    let again = harness.take();
+    assert_eq!((again.head.op, again.head.layout), (Op::Read, Some(LAYOUT)), "it is wide");
+    assert_eq!(again.head.shard, super::spread::shard(1));
+    harness.call(2, read(UNIT + 200));
+    assert_eq!(harness.take().head.layout, Some(LAYOUT));
+}
+
+/// Takes the requests of a sync that go to data shards.
+fn take_syncs(harness: &mut Harness) -> Vec<ReceivedRequest> {
+    let all = harness.requests.drain(..).filter(|it| it.head.op == Op::Sync);
+    all.filter(|it| it.head.shard.is_data()).collect()
+}
+
+#[test]
+fn a_sync_of_a_narrow_file_goes_to_its_home_shard_alone() {
     let mut harness = growing();
     harness.call(1, Call::Sync(Sync { inode: FILE, contents: true, handle: None }));
-    let mut shards: Vec<ShardId> = harness.requests.drain(..).map(|it| it.head.shard).collect();
-    shards.retain(|shard| shard.is_data());
+    let [sync] = &take_syncs(&mut harness)[..] else { panic!("one request") };
+    assert_eq!(sync.head.shard, home(&harness));
+    assert_eq!(SyncNarrow::decode_all(&sync.body).unwrap().inode, FILE);
+}
+
+/// Another lane may have written to other shards.
+#[test]
+fn a_sync_that_is_refused_goes_to_all_shards() {
+    let mut harness = growing();
+    harness.call(1, Call::Sync(Sync { inode: FILE, contents: true, handle: None }));
+    let names = harness.requests.iter().find(|it| !it.head.shard.is_data()).unwrap().clone();
+    let sync = take_syncs(&mut harness).remove(0);
+    harness.answer(&names, &[]);
+    harness.fail(&sync, Status::MustWiden);
+    let again = take_syncs(&mut harness);
+    let mut shards: Vec<ShardId> = again.iter().map(|it| it.head.shard).collect();
     shards.sort_unstable();
     let mut wanted = [0, 1].map(super::spread::shard);
     wanted.sort_unstable();
     assert_eq!(shards, wanted);
+    assert!(again.iter().all(|it| it.body.is_empty()), "it says nothing of the file");
+    harness.answer(&again[0], &[]);
+    assert!(harness.answers().is_empty(), "all have to answer");
+    harness.answer(&again[1], &[]);
+    assert_eq!(harness.outcome(), Ok(Answer::Done));
+    // From then on all are asked at once.
+    harness.call(2, Call::Sync(Sync { inode: FILE, contents: true, handle: None }));
+    assert_eq!(take_syncs(&mut harness).len(), 2);
 }

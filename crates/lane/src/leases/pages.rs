@@ -175,7 +175,7 @@ impl Lane {
         received: &ReceivedRequest<'_>,
     ) -> Result<(), ProtocolError> {
         if self.refuses_write_behind(turn, received)
-            || self.refuses_narrow(turn, received)
+            || self.refuses_narrow_file(turn, received)
             || self.waits_for_pages(turn, received)
         {
             return Ok(());

@@ -1,9 +1,9 @@
 //! `Sync`: answered when everything is durable that has a transaction number of a shard. A write on its
-//! way to its object has none yet: with the flag BEHIND, the last write behind is waited for.
+//! way to its object has none yet: with the flag BEHIND, the last write behind is waited for. One that
+//! takes a file for narrow is refused if the file is wide: other shards have contents, too.
 
 use crate::Lane;
 use crate::commit_dependency::{CommitDependency, Reason};
-use crate::ops::no_body;
 use crate::request::ReceivedRequest;
 use crate::request_header::RequestHeader;
 use crate::response::{DeferredReply, Response};
@@ -11,20 +11,22 @@ use crate::waiters::{Cause, Waiter};
 use alloc::vec::Vec;
 use data::Token;
 use interface::Turn;
-use wire::{ProtocolError, Status, request_flag};
+use wire::{HEADER_BYTES, InodeNo, ProtocolError, Status, SyncNarrow, Wire as _, request_flag};
 
 pub(crate) fn execute(
     lane: &mut Lane,
     turn: &mut Turn<'_>,
     received: &ReceivedRequest<'_>,
 ) -> Result<(), ProtocolError> {
-    no_body(turn, received)?;
+    let narrow = narrow_file(lane, turn, received)?;
     let shard = received.request.shard;
     if lane.commit.has_failed() {
         let response = Response::plain(Status::Io, &[]);
         lane.send_reply(turn, received.conn, &received.header(), &response);
     } else if shard.is_data() {
-        sync_data(lane, turn, received);
+        if !narrow.is_some_and(|inode| lane.refuses_narrow(turn, received, inode)) {
+            sync_data(lane, turn, received);
+        }
     } else if let Some(until) = lane.commit.last_unsafe_of(shard) {
         let dependency = CommitDependency { until, reason: Reason::Itself };
         lane.defer_reply(received, (Status::Ok, Vec::new()), dependency);
@@ -32,6 +34,22 @@ pub(crate) fn execute(
         lane.answer_committed(turn, received);
     }
     Ok(())
+}
+
+/// The file that a sync takes for one at this shard alone.
+fn narrow_file(
+    lane: &Lane,
+    turn: &Turn<'_>,
+    received: &ReceivedRequest<'_>,
+) -> Result<Option<InodeNo>, ProtocolError> {
+    let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
+    if body.is_empty() {
+        return Ok(None);
+    }
+    let SyncNarrow { inode } =
+        SyncNarrow::decode_all(body).map_err(|_| ProtocolError::Malformed)?;
+    let is_home = lane.config.map.data_shard(inode, 0) == received.request.shard;
+    if is_home { Ok(Some(inode)) } else { Err(ProtocolError::Route) }
 }
 
 fn sync_data(lane: &mut Lane, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {

@@ -18,7 +18,7 @@ use fastrand::Rng;
 use wire::{
     Allocate, Allocation, ClearPrivileges, Close, Create, Created, Entry, Getattr, Glimpse,
     Glimpsed, Handle, HandleId, InodeNo, Layout, Mkdir, Op, Open, OpenFor, Read, Reserve, Seek,
-    Sought, Status, Timestamp, Truncate, Unlink, Wire, Write, Written,
+    Sought, Status, SyncNarrow, Timestamp, Truncate, Unlink, Wire, Write, Written,
 };
 
 const PRIVILEGES: ClearPrivileges = ClearPrivileges::Nothing;
@@ -456,8 +456,13 @@ impl Run {
     }
 
     fn sync(&mut self, client: usize, file: &File) -> bool {
-        for part in 0..u32::from(file.layout.stripe_count) {
-            let got = self.ask_part(client, (Op::Sync, file, part), &[0_u8; 0], None);
+        for part in 0..u32::from(file.layout.part_count()) {
+            let at = (Op::Sync, file, part);
+            let got = if file.layout.narrow {
+                self.ask_part(client, at, &SyncNarrow { inode: file.inode }, None)
+            } else {
+                self.ask_part(client, at, &[0_u8; 0], None)
+            };
             assert_eq!(got.head.status, Status::Ok, "seed {}", self.seed);
         }
         self.ask_meta(client, Op::Sync, file.inode, &[0_u8; 0]);

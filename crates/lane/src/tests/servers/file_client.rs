@@ -164,7 +164,9 @@ impl FileClient {
             xid: Xid(*xid),
             ack_xid: Xid(*xid - 1),
             conn_epoch: link.peer.conn_epoch,
-            layout: asked.layout.filter(|_| asked.op.row().route == Route::Data),
+            layout: asked.layout.filter(|layout| {
+                asked.op.row().route == Route::Data || asked.op == Op::Sync && layout.narrow
+            }),
             flags: if *was_sent { request_flag::RESENT } else { 0 },
             ..Request::of(asked.op)
         };
@@ -240,7 +242,9 @@ impl FileClient {
             session: peer.session,
             shard: asked.shard,
             xid: Xid(*xid),
-            layout: asked.layout.filter(|_| asked.op.row().route == Route::Data),
+            layout: asked.layout.filter(|layout| {
+                asked.op.row().route == Route::Data || asked.op == Op::Sync && layout.narrow
+            }),
             ..Request::of(asked.op)
         };
         let retained = Retained { head, replay, bulk: asked.bulk.clone() };

@@ -5,7 +5,9 @@ use super::{File, PRIVILEGES, Run, spread_by};
 use crate::tests::peer::ReceivedReply;
 use crate::tests::servers::cluster::Cluster;
 use alloc::vec::Vec;
-use wire::{Glimpse, Glimpsed, Layout, Op, Read, Status, Truncate, Widen, Wire as _, Write};
+use wire::{
+    Glimpse, Glimpsed, Layout, Op, Read, Status, SyncNarrow, Truncate, Widen, Wire as _, Write,
+};
 
 /// Servers whose files are spread over several of them once they have a second stripe.
 fn growing(seed: u64) -> Cluster {
@@ -23,7 +25,7 @@ impl Run {
         }
     }
 
-    fn widen(&mut self, client: usize, file: &mut File) {
+    pub(super) fn widen(&mut self, client: usize, file: &mut File) {
         file.layout = file.layout.widened();
         let widen = Widen { inode: file.inode };
         let got = self.ask_data(client, (Op::Widen, file), &widen, None);
@@ -39,7 +41,7 @@ impl Run {
         let inode = file.inode;
         let narrow = File { layout: Layout { narrow: true, ..file.layout }, ..file.clone() };
         let (file_offset, append, clears) = (0, self.rng.bool(), PRIVILEGES);
-        let got: ReceivedReply = match self.rng.usize(..4) {
+        let got: ReceivedReply = match self.rng.usize(..5) {
             0 => {
                 let read = Read { inode, file_offset, read_bytes: 9, accesses: false };
                 self.ask_data(client, (Op::Read, &narrow), &read, None)
@@ -48,7 +50,8 @@ impl Run {
                 let truncate = Truncate { inode, size_bytes: 0 };
                 self.ask_data(client, (Op::Truncate, &narrow), &truncate, None)
             }
-            2 => {
+            2 => self.ask_data(client, (Op::Sync, &narrow), &SyncNarrow { inode }, None),
+            3 => {
                 let write = Write { inode, file_offset, append, clears };
                 self.ask_data(client, (Op::Write, &narrow), &write, Some(Vec::from(*b"late")))
             }
