@@ -3,36 +3,62 @@
 //! ```text
 //! unlink, close, client expired ─▶ record durable ─▶ queue ─▶ data lane: ObjectRemove ─▶ its record
 //!            InodeRemoved recorded ◀─ meta lane: ObjectDestroyed ◀─ durable, and all before it ◀─┘
+//!
+//! a file that may have grown: home shard ─ narrow ─▶ removed
+//!                                        └ NotNarrow ─▶ other shards ─▶ all removed ─▶ home shard
 //! ```
 //! A crash anywhere leaves an orphan that the next start finds and destroys again. The inode goes only
-//! when no client can bring a write back any more that would make the object again.
+//! when no client can bring a write back any more that would make the object again. The home shard,
+//! which alone knows whether others have contents of a file that grows, comes last (docs/protocol.md
+//! R13.47).
 
 use crate::Lane;
 use crate::peers::message::PeerBody;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
+use data::Width;
 use interface::{LogLevel, Mono, Turn};
-use wire::{InodeNo, ShardId, Status};
+use wire::{InodeNo, Layout, PeerLane, ShardId, Status};
+
+/// Which shards are being asked to remove their objects of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// The home shard, if no other one has contents.
+    Narrow,
+    /// All but the home shard.
+    Others,
+    /// The home shard.
+    Home,
+}
+
+/// An inode that is being destroyed.
+#[derive(Debug)]
+struct Removal {
+    step: Step,
+    /// Those of the step that have not answered.
+    left: BTreeSet<ShardId>,
+}
+
+impl Removal {
+    const fn message(&self, inode: InodeNo) -> PeerBody<'static> {
+        match self.step {
+            Step::Narrow => PeerBody::DestroyNarrow { inode },
+            Step::Others | Step::Home => PeerBody::DestroyObject { inode },
+        }
+    }
+}
 
 /// The destructions of a lane.
 #[derive(Debug, Default)]
 pub(crate) struct Destroys {
     /// Orphans of this lane's metadata shards that are not being destroyed yet.
     pub(crate) queue: VecDeque<InodeNo>,
-    /// Those whose objects are being removed, here or at peer lanes, and at which shards they still are.
-    running: BTreeMap<InodeNo, BTreeSet<ShardId>>,
+    /// Those whose objects are being removed, here or at peer lanes.
+    running: BTreeMap<InodeNo, Removal>,
     /// Removals at this lane that failed.
     failed: Vec<InodeNo>,
     retry_at: Option<Mono>,
-}
-
-impl Destroys {
-    /// Those that a data shard was asked for.
-    pub(crate) fn running(&self) -> Vec<(InodeNo, ShardId)> {
-        let all = self.running.iter();
-        all.flat_map(|(inode, left)| left.iter().map(|shard| (*inode, *shard))).collect()
-    }
 }
 
 impl Lane {
@@ -63,30 +89,66 @@ impl Lane {
                     return;
                 }
             }
-            let shards = self.contents_shards(inode).into_iter().collect();
-            self.destroys.running.insert(inode, shards);
-            self.send_to_contents(turn, inode, &PeerBody::DestroyObject { inode });
+            let known = self.metas[self.meta_index(inode.shard())].layout(inode).flatten();
+            let grows = known.is_some_and(|layout: Layout| layout.narrow);
+            let has_others = self.contents_shards(inode).len() > 1;
+            let step = match (has_others, grows) {
+                (false, _) => Step::Home,
+                (true, true) => Step::Narrow,
+                (true, false) => Step::Others,
+            };
+            self.ask_to_remove(turn, inode, step);
         }
     }
 
-    /// Removes the object of a peer lane's orphan.
-    pub(crate) fn on_destroy_message(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+    /// The next step of a removal.
+    fn ask_to_remove(&mut self, turn: &mut Turn<'_>, inode: InodeNo, step: Step) {
+        let shards = self.contents_shards(inode);
+        let (home, others) = shards.split_at(1);
+        let asked = if step == Step::Others { others } else { home };
+        let removal = Removal { step, left: asked.iter().copied().collect() };
+        let message = removal.message(inode);
+        self.destroys.running.insert(inode, removal);
+        asked.iter().for_each(|shard| self.send_to_shard(turn, *shard, &message));
+    }
+
+    /// The removals that a lane has to be asked for again, when a connection to it begins.
+    pub(crate) fn removals_at(&self, lane: PeerLane) -> Vec<PeerBody<'static>> {
+        let all =
+            self.destroys.running.iter().filter(|(_, removal)| {
+                removal.left.iter().any(|shard| self.lane_of(*shard) == lane)
+            });
+        all.map(|(inode, removal)| removal.message(*inode)).collect()
+    }
+
+    /// Removes the object of a peer lane's orphan. `if_narrow`: only if no other shard has contents of
+    /// it, of which this one is the home shard.
+    pub(crate) fn on_destroy_message(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        if_narrow: bool,
+    ) {
         // The peer lane's recovery is over, and here a client may still bring a write back; or the peer
         // lane knows a newer map, and this one not yet that it has a part of the file.
         let is_known = inode.generation() <= self.config.map.generation();
         if !self.recovery.is_over() || !is_known {
-            return self.recovery.removals.push(inode);
+            return self.recovery.removals.push((inode, if_narrow));
         }
-        if self.part_shard(inode).is_some() {
-            self.data.remove(turn, inode);
-            self.on_outcomes(turn);
+        if self.part_shard(inode).is_none() {
+            return;
         }
+        if if_narrow && self.data.width(inode) != Width::Narrow {
+            return self.send_to_shard(turn, inode.shard(), &PeerBody::NotNarrow { inode });
+        }
+        self.data.remove(turn, inode);
+        self.on_outcomes(turn);
     }
 
     /// The end of recovery, or a newer map.
     pub(crate) fn run_early_removals(&mut self, turn: &mut Turn<'_>) {
-        for inode in core::mem::take(&mut self.recovery.removals) {
-            self.on_destroy_message(turn, inode);
+        for (inode, if_narrow) in core::mem::take(&mut self.recovery.removals) {
+            self.on_destroy_message(turn, inode, if_narrow);
         }
     }
 
@@ -121,18 +183,34 @@ impl Lane {
         self.send_to_shard(turn, inode.shard(), &PeerBody::ObjectDestroyed { inode, shard });
     }
 
+    /// The home shard of an orphan of this lane has not removed it: others have contents of it, too.
+    pub(crate) fn on_not_narrow(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
+        let asked = self.destroys.running.get(&inode).map(|removal| removal.step);
+        if asked == Some(Step::Narrow) {
+            self.ask_to_remove(turn, inode, Step::Others);
+        }
+    }
+
     /// The object of an orphan of this lane was removed at a shard: if it is there at none any more,
     /// removes the inode.
-    pub(crate) fn on_object_destroyed(&mut self, inode: InodeNo, from: ShardId) {
+    pub(crate) fn on_object_destroyed(
+        &mut self,
+        turn: &mut Turn<'_>,
+        inode: InodeNo,
+        from: ShardId,
+    ) {
         let shard = inode.shard();
         if !self.is_own(shard) {
             return;
         }
         // Else an earlier start asked for it, or it is done.
-        let Some(left) = self.destroys.running.get_mut(&inode) else { return };
-        left.remove(&from);
-        if !left.is_empty() {
+        let Some(removal) = self.destroys.running.get_mut(&inode) else { return };
+        removal.left.remove(&from);
+        if !removal.left.is_empty() {
             return;
+        }
+        if removal.step == Step::Others {
+            return self.ask_to_remove(turn, inode, Step::Home);
         }
         self.destroys.running.remove(&inode);
         let index = self.meta_index(shard);

@@ -385,8 +385,12 @@ impl Lane {
     ) {
         match *body {
             PeerBody::Txn { message } => self.on_txn_message(turn, &message),
-            PeerBody::DestroyObject { inode } => self.on_destroy_message(turn, inode),
-            PeerBody::ObjectDestroyed { inode, shard } => self.on_object_destroyed(inode, shard),
+            PeerBody::DestroyObject { inode } => self.on_destroy_message(turn, inode, false),
+            PeerBody::DestroyNarrow { inode } => self.on_destroy_message(turn, inode, true),
+            PeerBody::NotNarrow { inode } => self.on_not_narrow(turn, inode),
+            PeerBody::ObjectDestroyed { inode, shard } => {
+                self.on_object_destroyed(turn, inode, shard);
+            }
             PeerBody::Accessed { inode, write_time_ns } => {
                 self.record_access(turn, inode, write_time_ns);
             }

@@ -51,7 +51,7 @@ pub(crate) struct Recovery {
     /// Size queries of metadata shards, deferred.
     pub(crate) sizings: Vec<(Sizing, Option<Layout>)>,
     /// Inodes of peer lanes whose objects are to be removed, likewise; or of a newer map.
-    pub(crate) removals: Vec<InodeNo>,
+    pub(crate) removals: Vec<(InodeNo, bool)>,
     /// Clients with a replay that did not fit.
     pub(crate) failed: BTreeSet<ClientUuid>,
     /// Those of the clients waited for that know a newer map.

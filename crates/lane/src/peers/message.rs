@@ -160,6 +160,11 @@ tagged! {
         24 RecallPages { inode: InodeNo, number: u64, client: ClientUuid }
         /// Nobody else has pages of this shard's part.
         25 PagesRecalled { inode: InodeNo, number: u64, shard: ShardId }
+        /// An inode is deleted whose contents may be at the receiver's data shard alone, the file's home
+        /// shard: destroy its object there, if they are.
+        26 DestroyNarrow { inode: InodeNo }
+        /// They are at other shards, too; nothing was destroyed.
+        27 NotNarrow { inode: InodeNo }
     }
 }
 
@@ -178,6 +183,8 @@ impl PeerBody<'_> {
             ),
             Self::Txn { .. }
             | Self::DestroyObject { .. }
+            | Self::DestroyNarrow { .. }
+            | Self::NotNarrow { .. }
             | Self::ObjectDestroyed { .. }
             | Self::Accessed { .. }
             | Self::Changed { .. }

@@ -36,10 +36,8 @@ impl Lane {
                 self.restate(turn, lane, &PeerBody::PrivilegedBits { inode, bits: Bits(bits) });
             }
         }
-        for (inode, shard) in self.destroys.running() {
-            if self.lane_of(shard) == lane {
-                self.restate(turn, lane, &PeerBody::DestroyObject { inode });
-            }
+        for removal in self.removals_at(lane) {
+            self.restate(turn, lane, &removal);
         }
         self.restate_recalls(turn, lane);
         self.restate_parts(turn, lane);

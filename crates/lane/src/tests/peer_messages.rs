@@ -58,6 +58,8 @@ fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     let export = ExportChange::Removed { name: Bytes(b"guests") };
     with("DestroyObject", PeerBody::DestroyObject { inode: FILE });
     let shard = ShardId::data(2);
+    with("DestroyNarrow", PeerBody::DestroyNarrow { inode: FILE });
+    with("NotNarrow", PeerBody::NotNarrow { inode: FILE });
     with("ObjectDestroyed", PeerBody::ObjectDestroyed { inode: FILE, shard });
     with("Accessed", PeerBody::Accessed { inode: FILE, write_time_ns: 8 });
     with("Changed", PeerBody::Changed { inode: FILE });

@@ -3,6 +3,7 @@
 
 mod appends;
 mod growth;
+mod growth_deaths;
 
 use super::cluster::Cluster;
 use super::file_client::{Asked, FileClient};
