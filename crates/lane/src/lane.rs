@@ -177,7 +177,7 @@ impl Lane {
         for shard in &mut lane.metas {
             shard.set_rules(rules);
             shard.set_handle_limit(handle_count_max);
-            shard.set_part_count_max(lane.config.map.part_count_max(None));
+            shard.set_part_counts(lane.config.map.part_counts());
         }
         lane.non_resident.limits = lane.metas.iter().any(meta::Shard::has_limit);
         lane.record_resolved(restored.resolved);

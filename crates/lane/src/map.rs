@@ -33,8 +33,8 @@ impl Lane {
         if map.generation() > 0 {
             self.metas.iter_mut().for_each(|shard| shard.use_generation(map.generation()));
         }
-        let part_count_max = map.part_count_max(None);
-        self.metas.iter_mut().for_each(|shard| shard.set_part_count_max(part_count_max));
+        let part_counts = map.part_counts();
+        self.metas.iter_mut().for_each(|shard| shard.set_part_counts(part_counts.clone()));
         self.data.set_map(map);
         self.run_early_sizings(turn);
         self.run_early_parts(turn);

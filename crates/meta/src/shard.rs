@@ -230,9 +230,9 @@ impl Shard {
         self.file_locks.start_term(term);
     }
 
-    /// New files are spread over at most this many data shards.
-    pub fn set_part_count_max(&mut self, part_count_max: u16) {
-        self.state.set_part_count_max(part_count_max);
+    /// New files of each generation are spread over at most so many data shards.
+    pub fn set_part_counts(&mut self, part_counts: Vec<u16>) {
+        self.state.set_part_counts(part_counts);
     }
 
     /// New inodes are of this generation of the file system's shards from now on. Before a term begins,
@@ -247,10 +247,16 @@ impl Shard {
         self.state.reserve_inodes(count)
     }
 
-    /// The layout of new files in directories that have none.
+    /// The layout of a file that its client will create with this number.
     #[must_use]
-    pub fn new_file_layout(&self) -> Layout {
-        self.state.layout(None)
+    pub fn layout_behind(&self, inode: InodeNo) -> Layout {
+        self.state.layout_behind(inode)
+    }
+
+    /// Whether new files are spread from their first byte on, in directories that have no layout.
+    #[must_use]
+    pub fn spreads_new_files(&self) -> bool {
+        self.state.layout(None, u8::MAX).is_spread()
     }
 
     /// Whether a client may claim, before recovery is over, that it changes the names of a directory

@@ -11,6 +11,7 @@ use crate::removed_links::RemovedLinks;
 use crate::residency::Residency;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use disk::rows::{Row, ShardRow};
 use disk::{Change, Changes, Creation, Fault, InodeRow, TxnChange};
 use wire::{InodeNo, Layout, Name, ShardId, Term, Transno};
@@ -22,8 +23,8 @@ pub(crate) struct State {
     pub(crate) name_key: NameKey,
     /// The layout of new files.
     layout: Layout,
-    /// The most data shards that a new file is spread over.
-    part_count_max: u16,
+    /// The most data shards that a file of each generation is spread over.
+    part_counts: Vec<u16>,
     inodes: Inodes,
     /// Inodes without a name.
     pub(crate) orphans: BTreeSet<InodeNo>,
@@ -54,7 +55,7 @@ impl State {
             shard,
             name_key: NameKey::new(key),
             layout: made.layout,
-            part_count_max: 1,
+            part_counts: Vec::new(),
             inodes: Inodes::new(key),
             orphans: BTreeSet::new(),
             removed_links: RemovedLinks::default(),
@@ -72,28 +73,35 @@ impl State {
         state
     }
 
-    /// The layout of a new file; `wanted`: that of its directory.
-    pub(crate) fn layout(&self, wanted: Option<Layout>) -> Layout {
-        self.layout_over(wanted, self.part_count_max)
+    /// The layout of a new file of a generation; `wanted`: that of its directory.
+    pub(crate) fn layout(&self, wanted: Option<Layout>, generation: u8) -> Layout {
+        let of_generation = self.part_counts.get(usize::from(generation));
+        let part_count_max = of_generation.or(self.part_counts.last()).copied().unwrap_or(1);
+        self.layout_over(wanted, part_count_max)
     }
 
-    /// The layout of a new file with a number that was reserved before: its generation may have fewer
-    /// data shards than the one in use, and its client knows that it is not spread.
-    pub(crate) fn layout_behind(&self) -> Layout {
-        self.layout_over(None, 1)
+    /// The layout of a new file with a number that was reserved before: its client knows that it is at
+    /// one data shard.
+    pub(crate) fn layout_behind(&self, inode: InodeNo) -> Layout {
+        if self.layout.is_spread() {
+            return self.layout_over(None, 1);
+        }
+        self.layout(None, inode.generation())
     }
 
     fn layout_over(&self, wanted: Option<Layout>, part_count_max: u16) -> Layout {
         let wanted = wanted.unwrap_or(self.layout);
-        let stripe_count = wanted.stripe_count.clamp(1, part_count_max);
-        // One data shard needs no small stripes.
-        let is_one = stripe_count == 1 && !self.layout.may_spread();
-        let narrow = wanted.narrow && stripe_count > 1;
-        if is_one { self.layout } else { Layout { stripe_count, narrow, ..wanted } }
+        let stripe_count = wanted.stripe_count.clamp(1, part_count_max.max(1));
+        match stripe_count {
+            // One data shard needs no small stripes.
+            1 if self.layout.may_spread() => Layout::DEFAULT,
+            1 => self.layout,
+            _ => Layout { stripe_count, ..wanted },
+        }
     }
 
-    pub(crate) fn set_part_count_max(&mut self, part_count_max: u16) {
-        self.part_count_max = part_count_max.max(1);
+    pub(crate) fn set_part_counts(&mut self, part_counts: Vec<u16>) {
+        self.part_counts = part_counts;
     }
 
     pub(crate) fn inode(&self, inode: InodeNo) -> Option<&Inode> {

@@ -358,7 +358,10 @@ impl<'s> Txn<'s> {
         }
         match kind {
             FileKind::Directory => row.nlink = 2,
-            FileKind::File => row.layout = Some(self.state.layout(self.layout_below(parent))),
+            FileKind::File => {
+                let wanted = self.layout_below(parent);
+                row.layout = Some(self.state.layout(wanted, inode.generation()));
+            }
             FileKind::Symlink
             | FileKind::Fifo
             | FileKind::Socket

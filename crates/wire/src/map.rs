@@ -392,6 +392,13 @@ impl Map {
         u16::try_from(count).unwrap_or(u16::MAX).clamp(1, Layout::STRIPE_COUNT_MAX)
     }
 
+    /// The same for the inodes of each generation.
+    #[must_use]
+    pub fn part_counts(&self) -> Vec<u16> {
+        let first = |generation| InodeNo::new(0, *InodeNo::counts_of(generation).start());
+        (0..=self.generation()).map(|it| self.part_count_max(Some(first(it)))).collect()
+    }
+
     /// The part of an inode's contents that a server may have; 0 if it has none.
     #[must_use]
     pub fn part_of(&self, inode: InodeNo, server: ServerId) -> u32 {

@@ -72,9 +72,9 @@ impl Lane {
     ) -> u8 {
         let Ok(Entry { attr }) = Entry::decode_all(self.scratch.reply()) else { return 0 };
         let (session, client) = holder;
-        let layout = self.metas[self.meta_index(received.request.shard)].new_file_layout();
+        let spreads = self.metas[self.meta_index(received.request.shard)].spreads_new_files();
         let writing = &self.leases.writing;
-        if layout.may_spread()
+        if spreads
             || attr.flags & attr_flag::XATTRS != 0
             || attr.inode.shard() != received.request.shard
             || !writing.has_room_for_directory(client)

@@ -370,12 +370,12 @@ impl Lane {
         let numbers = &mut self.leases.writing.numbers;
         let again = if is_directory { numbers.given_before(key, conn) } else { None };
         let is_short = numbers.is_short(key) || (is_directory && numbers.is_new(key));
-        let layout = self.metas[index].new_file_layout();
-        if layout.may_spread() || !(is_short || again.is_some()) {
+        if self.metas[index].spreads_new_files() {
             return None;
         }
         let new = if is_short { self.metas[index].reserve_inodes(GIVEN_COUNT) } else { None };
         let first = new.or(again)?;
+        let layout = self.metas[index].layout_behind(first);
         if new.is_some() {
             self.leases.writing.numbers.give(key, (holder.1, conn), first);
         }

@@ -35,7 +35,7 @@ pub(crate) fn execute(args: &Create<'_>, txn: &mut Txn<'_>) -> Result<Created, S
     let row = txn.new_inode(args.parent, FileKind::File, mode, &credentials)?;
     let row = match args.behind {
         Some(CreateBehind { inode, .. }) => {
-            InodeRow { inode, layout: Some(txn.state.layout_behind()), ..row }
+            InodeRow { inode, layout: Some(txn.state.layout_behind(inode)), ..row }
         }
         None => row,
     };

@@ -171,16 +171,42 @@ fn files_with_numbers_of_before_are_not_spread() {
     let mut harness = Harness::new();
     harness.shard = crate::Shard::new(ROOT.shard(), disk::Creation { layout: SPREAD, ..MADE });
     let inode = harness.shard.reserve_inodes(8).unwrap();
-    let known = harness.shard.new_file_layout();
+    let known = harness.shard.layout_behind(inode);
     assert!(!known.is_spread());
     // Servers have joined.
     harness.shard.use_generation(1);
-    harness.shard.set_part_count_max(4);
+    harness.shard.set_part_counts(Vec::from([1, 4]));
     let at = harness.now;
     assert_eq!(create(&mut harness, "a", CreateBehind { inode, at }), Status::Ok);
     assert_eq!(harness.attr(inode).layout, Some(known));
     let other = harness.file(ROOT, "b", 0o600);
     assert_eq!(harness.attr(other).layout, Some(SPREAD));
+}
+
+/// Those of before its servers, those of after them may spread to all.
+#[test]
+fn files_with_numbers_of_before_grow_over_the_servers_of_their_generation() {
+    const GROWS: Layout = Layout { narrow: true, ..SPREAD };
+    let mut harness = Harness::new();
+    harness.shard = crate::Shard::new(ROOT.shard(), disk::Creation { layout: GROWS, ..MADE });
+    harness.shard.set_part_counts(Vec::from([1]));
+    let alone = harness.shard.reserve_inodes(8).unwrap();
+    harness.shard.use_generation(1);
+    harness.shard.set_part_counts(Vec::from([1, 2]));
+    let of_two = harness.shard.reserve_inodes(8).unwrap();
+    harness.shard.use_generation(2);
+    harness.shard.set_part_counts(Vec::from([1, 2, 4]));
+    assert!(!harness.shard.spreads_new_files());
+    let wanted = [Layout::DEFAULT, Layout { stripe_count: 2, ..GROWS }];
+    for (inode, wanted) in [alone, of_two].into_iter().zip(wanted) {
+        let at = harness.now;
+        assert_eq!(harness.shard.layout_behind(inode), wanted);
+        let text = format!("n{}", inode.generation());
+        assert_eq!(create(&mut harness, &text, CreateBehind { inode, at }), Status::Ok);
+        assert_eq!(harness.attr(inode).layout, Some(wanted));
+    }
+    let new = harness.file(ROOT, "new", 0o600);
+    assert_eq!(harness.attr(new).layout, Some(GROWS), "of the servers of now");
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn the_list_of_names_has_a_limit() {
 #[test]
 fn a_directory_gives_its_layout_to_what_is_new_in_it() {
     let mut harness = Harness::new();
-    harness.shard.set_part_count_max(3);
+    harness.shard.set_part_counts(Vec::from([3]));
     let dir = harness.mkdir(ROOT, "d", 0o777);
     harness.set(dir, 0o777, 5, 5);
     let name = Bytes(Layout::XATTR);
@@ -173,7 +173,7 @@ fn a_directory_gives_its_layout_to_what_is_new_in_it() {
     assert_eq!(set(&mut harness, root(), below, b"count=0"), Status::Ok);
     let wide = harness.file(below, "wide", 0o644);
     assert_eq!(harness.attr(wide).layout.map(|layout| layout.stripe_count), Some(3));
-    harness.shard.set_part_count_max(1);
+    harness.shard.set_part_counts(Vec::from([1]));
     let narrow = harness.file(below, "narrow", 0o644);
     assert_eq!(harness.attr(narrow).layout, Some(Layout::DEFAULT), "one server needs no stripes");
     assert_eq!(remove(&mut harness, root(), below, name.0), Status::Ok);

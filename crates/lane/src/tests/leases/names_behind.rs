@@ -170,7 +170,7 @@ fn a_directory_with_extended_attributes_or_spread_files_is_not_granted() {
     server.limits.spread_depth = 0;
     server.layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 4, narrow: false };
     server.start(1);
-    server.lane_mut(0).metas.iter_mut().for_each(|shard| shard.set_part_count_max(4));
+    server.lane_mut(0).metas.iter_mut().for_each(|shard| shard.set_part_counts(Vec::from([4])));
     server.run();
     let mut holder = Holder::new(&mut server, 1);
     holder.mkdir_behind(&mut server, (InodeNo::ROOT, "first"));
