@@ -118,6 +118,11 @@ impl Superblock {
         layout.is_valid() && !layout.may_spread() && fits
     }
 
+    /// Whether new files can have this layout. At a server of a cluster they may grow to several.
+    const fn can_give(&self, layout: Layout) -> bool {
+        Self::can_have(layout) || self.member.is_some() && layout.is_valid() && layout.narrow
+    }
+
     /// The encoded superblock.
     #[must_use]
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
@@ -134,9 +139,9 @@ impl Superblock {
         bytes[52..56].copy_from_slice(&self.creation.gid.to_le_bytes());
         assert!(self.creation.mode <= MODE_MAX, "a mode has permission bits alone");
         bytes[56..60].copy_from_slice(&self.creation.mode.to_le_bytes());
-        assert!(Self::can_have(self.creation.layout), "a store has files of a possible layout");
+        assert!(self.can_give(self.creation.layout), "a store has files of a possible layout");
         bytes[64..72].copy_from_slice(&self.creation.layout.stripe_unit_bytes.to_le_bytes());
-        bytes[72..74].copy_from_slice(&self.creation.layout.stripe_count.to_le_bytes());
+        bytes[72..74].copy_from_slice(&self.creation.layout.count_bits().to_le_bytes());
         if let Some(Member { server, first_meta, first_data, store }) = self.member {
             bytes[74..76].copy_from_slice(&server.0.to_le_bytes());
             bytes[76..78].copy_from_slice(&first_meta.to_le_bytes());
@@ -185,10 +190,6 @@ impl Superblock {
         let mode = field(&mut from, what, 56)?;
         let _zero: u32 = field(&mut from, what, 60)?;
         let layout: Layout = field(&mut from, "an impossible layout", 64)?;
-        if !Self::can_have(layout) {
-            return Err(Fault::new("an impossible layout", 64)
-                .numbers(Self::STRIPE_UNIT_BYTES_MIN, layout.stripe_unit_bytes));
-        }
         if mode > MODE_MAX {
             return Err(Fault::new("an impossible mode", 56).numbers(MODE_MAX, mode));
         }
@@ -200,13 +201,13 @@ impl Superblock {
         }
         let is_member = version == Self::MEMBER_FORMAT_VERSION;
         let member = is_member.then(|| decode_member(&mut from)).transpose()?;
-        Ok(Self {
-            fs,
-            meta_shard_count,
-            data_shard_count,
-            creation: Creation { at_ns, uid, gid, mode, layout },
-            member,
-        })
+        let creation = Creation { at_ns, uid, gid, mode, layout };
+        let superblock = Self { fs, meta_shard_count, data_shard_count, creation, member };
+        if !superblock.can_give(layout) {
+            return Err(Fault::new("an impossible layout", 64)
+                .numbers(Self::STRIPE_UNIT_BYTES_MIN, layout.stripe_unit_bytes));
+        }
+        Ok(superblock)
     }
 }
 

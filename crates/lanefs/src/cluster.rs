@@ -24,7 +24,7 @@ use registry::{Access, Brought, Etcd, Founding};
 use std::path::Path;
 use store::{Shape, Store};
 use token::{Package, Token};
-use wire::{MapEpoch, ServerId};
+use wire::{Layout, MapEpoch, ServerId};
 
 /// Runs the command.
 pub(crate) fn run(args: &args::Cluster) -> Result<()> {
@@ -44,7 +44,7 @@ fn init(args: &args::ClusterInit) -> Result<()> {
     let mut store = store::open_or_create(&path, &Shape::default())?;
     let superblock = *store.superblock();
     let Some(member) = superblock.member else {
-        found(&etcd, &mut store)?;
+        found(&etcd, &mut store, args.layout)?;
         let line =
             format!("{} is the store of server 1 of cluster {}", path.display(), superblock.fs);
         out::print_line(&line);
@@ -59,7 +59,7 @@ fn init(args: &args::ClusterInit) -> Result<()> {
 pub(crate) fn make(store: &mut Store, url: &str) -> Result<()> {
     let etcd = etcd(&Access::to_endpoints(url))?;
     match store.superblock().member {
-        None => found(&etcd, store),
+        None => found(&etcd, store, Layout::GROWING),
         Some(_) => read(&etcd, store.superblock().fs).map(drop),
     }
 }
@@ -73,23 +73,31 @@ pub(crate) fn extend(first: &Path, path: &Path, url: &str) -> Result<()> {
 }
 
 /// Writes the first server of a cluster into the registry, and then into the store.
-fn found(etcd: &Etcd, store: &mut Store) -> Result<()> {
+fn found(etcd: &Etcd, store: &mut Store, layout: Layout) -> Result<()> {
     let superblock = *store.superblock();
     let uuid = store.begin_cluster()?;
     let server = server_of(uuid, args::WEIGHT, (NEVER_STARTED, 1));
     let brought = Brought { server, counts: superblock.shard_counts() };
-    let layout = superblock.creation.layout;
+    // A store that was made for others keeps its own.
+    let layout = match superblock.creation.layout {
+        Layout::DEFAULT => layout,
+        own => own,
+    };
     let founding = Founding { layout, epoch: MapEpoch(store.boot_id()) };
     let change = registry::change(etcd, superblock.fs.0, |cluster| {
         // An earlier run may have come so far.
         match cluster.server_of(&brought.server.uuid) {
-            Some(found) => Ok((found, Vec::new())),
-            None => cluster.found(&brought, &founding),
+            Some(found) => Ok(((found, cluster.layout()), Vec::new())),
+            None => {
+                let (found, writes) = cluster.found(&brought, &founding)?;
+                Ok(((found, layout), writes))
+            }
         }
     });
-    let (server, shards) = change.map_err(failed)?;
+    let ((server, shards), layout) = change.map_err(failed)?;
     assert!(server == ServerId::FIRST, "a store that has all shards is the first server's");
-    store.become_member(join::member(server, &shards, uuid), &remembered(etcd.access())?)?;
+    let member = join::member(server, &shards, uuid);
+    store.become_member(member, (&remembered(etcd.access())?, layout))?;
     Ok(())
 }
 

@@ -10,9 +10,9 @@ use crate::layout::{CLUSTER, JOINING, SUPERBLOCK};
 use crate::lock::Lock;
 use crate::superblock::read_superblock;
 use crate::{Shape, Store, StoreError, StoreFault, files, fs_key, owner};
-use disk::{Member, Superblock};
+use disk::{Creation, Member, Superblock};
 use std::path::{Path, PathBuf};
-use wire::FsUuid;
+use wire::{FsUuid, Layout};
 
 /// A store that is not complete: it is known by its uuid, and gets its number from the registry.
 #[derive(Debug)]
@@ -90,13 +90,19 @@ impl Store {
         joining_uuid(&self.path)
     }
 
-    /// Records that this is the store of a server, whose registry is reached by `access`.
+    /// Records that this is the store of a server, whose registry is reached by `access`, and the layout
+    /// of new files.
     ///
     /// # Errors
     /// [`StoreError`] when the file system refuses.
-    pub fn become_member(&mut self, member: Member, access: &str) -> Result<(), StoreError> {
+    pub fn become_member(
+        &mut self,
+        member: Member,
+        (access, layout): (&str, Layout),
+    ) -> Result<(), StoreError> {
         remember_cluster(&self.path, access)?;
-        let superblock = Superblock { member: Some(member), ..self.superblock };
+        let creation = Creation { layout, ..self.superblock.creation };
+        let superblock = Superblock { member: Some(member), creation, ..self.superblock };
         files::place(&self.path.join(SUPERBLOCK), &superblock.encode())?;
         self.superblock = superblock;
         files::remove(&self.path.join(JOINING))
@@ -226,13 +232,16 @@ mod tests {
         drop(View::open(&path).unwrap());
         store = crate::open(&path).unwrap();
         let member = Member { server: ServerId(1), first_meta: 0, first_data: 0, store: uuid };
-        store.become_member(member, URL).unwrap();
-        assert_eq!(*store.superblock(), Superblock { member: Some(member), ..before });
+        store.become_member(member, (URL, Layout::GROWING)).unwrap();
+        let creation = Creation { layout: Layout::GROWING, ..before.creation };
+        let after = Superblock { member: Some(member), creation, ..before };
+        assert_eq!(*store.superblock(), after);
         assert!(View::open_served(&path).is_err());
         drop(store);
         let refused = View::open(&path).err().unwrap();
         assert!(matches!(refused.fault(), StoreFault::OfCluster { server: 1 }), "{refused}");
         let kept = crate::open(&path).unwrap();
-        assert_eq!(kept.superblock().format_version(), Superblock::MEMBER_FORMAT_VERSION);
+        assert_eq!(*kept.superblock(), after);
+        assert_eq!(after.format_version(), Superblock::MEMBER_FORMAT_VERSION);
     }
 }

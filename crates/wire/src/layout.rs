@@ -42,6 +42,11 @@ impl Layout {
     /// ext4 of small blocks included.
     pub const DEFAULT: Self = Self { stripe_unit_bytes: 1 << 41, stripe_count: 1, narrow: false };
 
+    /// What a new cluster gives to files: up to 4 MiB at one server, and from there on at eight. So
+    /// nearly all files are as those of one server, and what is under way of a stream is at several
+    /// (docs/decisions/growing-files.md).
+    pub const GROWING: Self = Self { stripe_unit_bytes: 4 << 20, stripe_count: 8, narrow: true };
+
     /// All of a file in its first object.
     pub const ONE_OBJECT: Self =
         Self { stripe_unit_bytes: 1 << 62, stripe_count: 1, narrow: false };

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
+use wire::Layout;
 
 /// How long a join token may be valid.
 const VALID: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(24 * 30);
@@ -146,8 +147,21 @@ pub(crate) struct ClusterInit {
     /// The addresses of etcd, http://HOST:PORT or https://HOST:PORT with commas between them
     #[arg(long, value_name = "URL,...")]
     pub(crate) etcd: String,
+    /// The layout of new files in directories without one. `count=1`: each file is at one server
+    #[arg(long, value_name = "LAYOUT", default_value = "unit=4M,count=8,grows=1")]
+    #[arg(value_parser = layout)]
+    pub(crate) layout: Layout,
     #[command(flatten)]
     pub(crate) access: EtcdArg,
+}
+
+/// A layout that all files of a cluster may have.
+fn layout(text: &str) -> Result<Layout, String> {
+    match Layout::from_text(text.as_bytes()) {
+        Some(Layout { stripe_count: 1, .. }) => Ok(Layout::DEFAULT),
+        Some(layout) if layout.narrow => Ok(layout),
+        Some(_) | None => Err("count=1, or as unit=4M,count=8,grows=1".to_owned()),
+    }
 }
 
 #[derive(Args, Clone, Debug)]

@@ -69,9 +69,12 @@ impl Cluster {
 
     /// A store whose server is the first one of a cluster.
     pub(crate) fn init(&self) {
-        let mut command =
-            self.fixture.lanefs(["cluster", "init", "--etcd", &self.url(), "--store"]);
-        let said = must(command.arg(self.store("one")));
+        self.init_with(&[]);
+    }
+
+    pub(crate) fn init_with(&self, more: &[&str]) {
+        let mut command = self.fixture.lanefs(["cluster", "init", "--etcd", &self.url()]);
+        let said = must(command.args(more).arg("--store").arg(self.store("one")));
         assert!(said.contains("server 1 of cluster"), "{said}");
         assert!(said.contains("lanefs cluster token --store"), "{said}");
     }

@@ -3,7 +3,8 @@
 #![allow(clippy::cast_possible_truncation)]
 
 use crate::cluster::{Cluster, count_of, stop};
-use crate::fixture::must;
+use crate::fixture::{Mount, failure, must, own_address, run, until};
+use crate::names_behind::changed;
 use crate::wide_files::{UNIT, bytes, layout_of, open, set_layout, there, wide};
 use std::fs;
 use std::io::Write as _;
@@ -48,7 +49,8 @@ fn a_small_file_is_at_one_server_and_a_large_one_at_all() {
     assert_eq!(layout_of(&dir), "unit=65536,count=0,grows=1");
     let path = dir.join("file");
     let asked = |op: &str| [0, 1, 2].map(|at| count_of(&cluster, &servers[at], op));
-    let before = ["glimpse", "write", "read", "truncate"].map(asked);
+    let ops = ["glimpse", "write", "read", "truncate"];
+    let (before, syncs_before) = (ops.map(asked), asked("sync"));
     let mut file = open(&path);
     assert_eq!(layout_of(&path), "unit=65536,count=3,grows=1");
     let mut contents = bytes(1, UNIT as usize - 100);
@@ -59,13 +61,16 @@ fn a_small_file_is_at_one_server_and_a_large_one_at_all() {
     drop(file);
     assert_eq!(fs::metadata(&path).unwrap().len(), UNIT - 200);
     assert_eq!(fs::read(&path).unwrap(), contents);
-    let after = ["glimpse", "write", "read", "truncate"].map(asked);
+    let after = ops.map(asked);
     let mut others: [u64; 3] = [0; 3];
     for (before, after) in before.iter().zip(&after) {
         (0..3).for_each(|at| others[at] += after[at] - before[at]);
     }
     let count = others.iter().filter(|count| **count > 0).count();
     assert_eq!(count, 1, "only the home server has the contents: {others:?}");
+    let syncs = asked("sync");
+    let synced = (0..3).filter(|at| syncs[*at] > syncs_before[*at]).count();
+    assert!((1..=2).contains(&synced), "of the name and of the contents: {syncs:?}");
     assert_eq!([0, 1, 2].map(|at| count_of(&cluster, &servers[at], "widen")), [0; 3]);
     let inode = fs::metadata(&path).unwrap().ino();
     let small = stored(&cluster, inode);
@@ -132,4 +137,75 @@ fn another_mount_that_has_it_cached_sees_a_file_grow() {
         assert_eq!(read(UNIT - 5, 100), b"\0\0\0\0\0again");
     }
     mount.stop();
+}
+
+/// A new cluster gives a layout that grows: small files are created and removed as those of one server.
+#[test]
+fn new_files_grow_and_small_ones_are_changed_behind() {
+    let Some(cluster) = Cluster::new("growing_new") else { return };
+    let (servers, probe, _) = wide(&cluster);
+    let more = ["--export", "up", "--leases", "on", "--lanes", "1"];
+    let mount = cluster.fixture.mount(&servers[0].address, "leased", &more);
+    let mut round = 0;
+    until("names are changed behind", || {
+        round += 1;
+        let dir = mount.dir.join(format!("d{round}"));
+        fs::create_dir(&dir).unwrap();
+        let before = ["made", "removed"].map(|change| changed(&cluster.fixture, &mount, change));
+        for file in 0..30 {
+            fs::write(dir.join(format!("f{file}")), bytes(file, 1 + 97 * file as usize)).unwrap();
+        }
+        for file in 0..10 {
+            fs::remove_file(dir.join(format!("f{file}"))).unwrap();
+        }
+        for file in 10..30 {
+            let path = dir.join(format!("f{file}"));
+            assert_eq!(fs::read(&path).unwrap(), bytes(file, 1 + 97 * file as usize));
+            assert_eq!(layout_of(&path), "unit=4194304,count=3,grows=1");
+        }
+        let after = ["made", "removed"].map(|change| changed(&cluster.fixture, &mount, change));
+        after[0] > before[0] && after[1] > before[1]
+    });
+    assert_eq!(changed(&cluster.fixture, &mount, "lost"), 0);
+    assert_eq!([0, 1, 2].map(|at| count_of(&cluster, &servers[at], "widen")), [0; 3]);
+    // One that is written behind, as a new file is, beyond its first stripe.
+    let dir = mount.dir.join(format!("d{round}"));
+    let (path, contents) = (dir.join("large"), bytes(7, 20 << 20));
+    let mut file = fs::File::create(&path).unwrap();
+    for part in contents.chunks(100_000) {
+        file.write_all(part).unwrap();
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    assert!(fs::read(&path).unwrap() == contents);
+    let stored = stored(&cluster, fs::metadata(&path).unwrap().ino());
+    assert!(stored.iter().all(|bytes| *bytes >= 4 << 20), "{stored:?}");
+    fs::remove_file(&path).unwrap();
+    [probe, mount].into_iter().for_each(Mount::stop);
+    servers.into_iter().for_each(stop);
+    let mut check = cluster.fixture.lanefs(["check", "--cluster"]);
+    let found = must(check.args(["one", "two", "three"].map(|store| cluster.fixture.path(store))));
+    assert!(found.contains("0 damages, 0 warnings"), "{found}");
+}
+
+#[test]
+fn a_cluster_may_keep_its_files_at_one_server_each() {
+    let Some(cluster) = Cluster::new("growing_none") else { return };
+    let (init, url) = (["cluster", "init", "--layout", "count=3", "--etcd"], cluster.url());
+    let mut wrong = cluster.fixture.lanefs(init);
+    wrong.args([&url, "--store"]).arg(cluster.fixture.path("one"));
+    let (_, said) = failure(&run(&mut wrong));
+    assert!(said.contains("count=1, or as unit=4M,count=8,grows=1"), "{said}");
+    cluster.init_with(&["--layout", "count=1"]);
+    let one = cluster.serve("one", &own_address(), &[]);
+    let two = cluster.join("two");
+    let mount = cluster.mount(&one, "mnt");
+    for number in 0..20 {
+        let dir = mount.dir.join(format!("d{number}"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("f"), "contents").unwrap();
+        assert_eq!(layout_of(&dir.join("f")), format!("unit={},count=1", 1_u64 << 41));
+    }
+    mount.stop();
+    [one, two].into_iter().for_each(stop);
 }

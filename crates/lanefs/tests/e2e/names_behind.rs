@@ -39,7 +39,7 @@ fn names(dir: &Path) -> BTreeSet<String> {
 }
 
 /// A counter of names that a mount has changed behind.
-fn changed(fixture: &Fixture, mount: &Mount, change: &str) -> u64 {
+pub(crate) fn changed(fixture: &Fixture, mount: &Mount, change: &str) -> u64 {
     total_of(fixture, mount)["behind_names"][change].as_u64().unwrap()
 }
 
