@@ -19,6 +19,7 @@ mod opened;
 mod outgoing;
 mod pages;
 mod recall;
+mod settled;
 mod table;
 mod writing;
 
@@ -33,8 +34,9 @@ use meta::{LeaseConflict, LeaseKey};
 pub(crate) use outgoing::LeaseWait;
 use outgoing::{Outgoing, Recalled, SentRecall};
 pub(crate) use pages::PagesGrant;
+use settled::Settled;
 use table::{Lease, Table};
-use wire::{ClientUuid, LeaseCounts, LeaseNo, RecallNo, Rule, Rules, SessionId, ShardId};
+use wire::{ClientUuid, InodeNo, LeaseCounts, LeaseNo, RecallNo, Rule, Rules, SessionId, ShardId};
 use writing::Writing;
 
 /// How long the holder of a claimed file or directory is waited for where leases have no term.
@@ -63,6 +65,7 @@ pub(crate) struct Leases {
     table: Table,
     heat: Heat,
     writing: Writing,
+    settled: Settled,
     waits: HashMap<LeaseKey, Wait, Seed>,
     /// Recalls that are not acknowledged.
     recalls: BTreeMap<RecallNo, SentRecall>,
@@ -93,6 +96,7 @@ impl Leases {
             table: Table::new(seed, count_max),
             heat: Heat::new(seed),
             writing: Writing::new(),
+            settled: Settled::default(),
             waits: HashMap::with_hasher(seed),
             recalls: BTreeMap::new(),
             outgoing: BTreeMap::new(),
@@ -214,6 +218,14 @@ impl Leases {
         }
         let leases = self.table.live(key, now).iter();
         leases.filter(|lease| lease.is_recalled()).map(|lease| lease.session).collect()
+    }
+
+    /// The size of a file was settled: who holds its attributes is told them with a later reply.
+    pub(crate) fn on_settled(&mut self, inode: InodeNo, now: Mono) {
+        let leases = self.table.live(LeaseKey::Attributes(inode), now);
+        if let Some(lease) = leases.iter().find(|lease| !lease.is_recalled()) {
+            self.settled.add(lease.session, inode);
+        }
     }
 
     /// Whether anybody waits for a key.

@@ -399,7 +399,7 @@ impl Lane {
                 self.query_durable_size(turn, Sizing { inode, number }, spread);
             }
             PeerBody::DurableContents { inode, number, contents } => {
-                self.record_size(Sizing { inode, number }, contents);
+                self.record_size(turn.now.mono, Sizing { inode, number }, contents);
             }
             PeerBody::PrivilegedBits { inode, bits: Bits(bits) } => {
                 self.data.set_privileged_bits(inode, bits);

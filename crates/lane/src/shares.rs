@@ -138,7 +138,7 @@ impl Lane {
             }
         }
         let is_last = self.sessions.remove(client, session);
-        self.leases.forget_numbers_of(session);
+        self.leases.forget_session(session);
         if is_last {
             self.leases.forget_numbers(client);
         }

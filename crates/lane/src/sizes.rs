@@ -17,7 +17,7 @@ use crate::request::Sizing;
 use crate::spread::merged;
 use crate::waiters::{Cause, Waiter};
 use data::{Answer, Token};
-use interface::Turn;
+use interface::{Mono, Turn};
 use wire::{Contents, Created, Op, Rule, ShardId, Transno, Wire as _};
 
 impl Lane {
@@ -116,7 +116,7 @@ impl Lane {
     }
 
     /// Records the size of an inode of this lane.
-    pub(crate) fn record_size(&mut self, sizing: Sizing, contents: Option<Contents>) {
+    pub(crate) fn record_size(&mut self, now: Mono, sizing: Sizing, contents: Option<Contents>) {
         let Sizing { inode, number } = sizing;
         let shard = inode.shard();
         if !self.is_own(shard) || shard.is_data() {
@@ -129,6 +129,7 @@ impl Lane {
         let effect = self.metas[index].settle(inode, number, contents, &mut changes);
         if effect.transno.0 > 0 {
             self.record_own(shard, effect.transno, &changes);
+            self.leases.on_settled(inode, now);
         }
         self.scratch.recycle(changes);
     }

@@ -136,8 +136,9 @@ impl Lane {
                 0
             }
         };
-        let further =
+        let mut further =
             if absent { Vec::new() } else { self.grant_further(granting, (request.op, body)) };
+        self.grant_settled(granting, &mut further);
         let Granting { holder, lease_no, .. } = granting;
         let new_files = self.give_new_files((holder, lease_no), received, (body, granted));
         let is_nothing =
@@ -190,6 +191,27 @@ impl Lane {
             }
         }
         further
+    }
+
+    /// Adds the attributes of files that were settled since the session was granted them.
+    fn grant_settled(&mut self, granting: Granting, further: &mut Vec<Attr>) {
+        let (session, client) = granting.holder;
+        while further.len() < usize::from(LeaseGrant::FURTHER_COUNT_MAX) {
+            let Some(inode) = self.leases.settled.take(session) else { return };
+            let key = LeaseKey::Attributes(inode);
+            let mut held = self.leases.table.live(key, granting.now).iter();
+            let is_held = held.any(|lease| lease.session == session && !lease.is_recalled());
+            if !is_held || !self.is_own(inode.shard()) {
+                continue;
+            }
+            let meta = &self.metas[self.meta_index(inode.shard())];
+            let attr = meta.attributes(inode).filter(|attr| !attr.is_size_at_data());
+            if let Some(attr) = attr.filter(|_| meta.is_leasable(inode, client))
+                && self.leases.grant(key, granting, self.config.rules)
+            {
+                further.push(attr);
+            }
+        }
     }
 
     /// Whether a client may be granted anything now.

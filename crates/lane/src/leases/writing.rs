@@ -197,8 +197,9 @@ impl Leases {
     }
 
     /// A session has ended: what it was given is void.
-    pub(crate) fn forget_numbers_of(&mut self, session: SessionId) {
+    pub(crate) fn forget_session(&mut self, session: SessionId) {
         self.writing.numbers.forget_session(session);
+        self.settled.forget_session(session);
     }
 
     /// The same for a client, and what it has claimed.

@@ -112,3 +112,32 @@ fn who_writes_again_before_a_file_is_settled_is_still_its_only_writer() {
     }
     assert_eq!(writer.opened(&mut server, file).0, OPENED);
 }
+
+#[test]
+fn the_attributes_of_a_settled_file_ride_on_a_later_reply_to_who_holds_them() {
+    let (mut server, mut writer, mut other, file) = two_writers(85);
+    writer.write(&mut server, file, &mut other);
+    assert_eq!(writer.lookup(&mut server, "g").further(file), None, "it is not settled");
+    server.pass_ms(SETTLED_MS);
+    server.run();
+    let told = writer.lookup(&mut server, "g").further(file);
+    assert_eq!(told.map(|attr| (attr.is_size_at_data(), attr.size_bytes)), Some((false, 4)));
+    assert_eq!(writer.lookup(&mut server, "g").further(file), None, "it is told once");
+    other.send(&mut server, Op::Setattr, 1, &chmod(file, 0o600));
+    server.run();
+    assert_eq!(writer.recalled(&mut server), BTreeSet::from([Key::Attributes(file)]));
+}
+
+#[test]
+fn who_has_lost_the_attributes_of_a_settled_file_is_not_told_them() {
+    let (mut server, mut writer, mut other, file) = two_writers(86);
+    writer.write(&mut server, file, &mut other);
+    server.pass_ms(SETTLED_MS);
+    server.run();
+    other.send(&mut server, Op::Setattr, 1, &chmod(file, 0o600));
+    server.run();
+    writer.ack(&mut server);
+    assert_eq!(other.reply(&mut server).head.status, Status::Ok);
+    assert_eq!(writer.lookup(&mut server, "g").further(file), None);
+    assert_eq!(other.lookup(&mut server, "g").further(file), None);
+}
