@@ -81,6 +81,7 @@ pub use counts::Counters;
 pub use handles::handle_lane;
 pub use kept::KeptOpen;
 pub use leases::{Granted, GrantedAttributes, RecallId, RecalledKey, Term, USED_MS_MAX};
+pub use local_opens::LOCAL_MS_MAX;
 pub use refused::Refused;
 pub use report::Report;
 pub use traces::Step;

@@ -1,5 +1,5 @@
-//! Files that are opened to be read and that the server does not know to be open: while this client lane
-//! has a lease of a file's attributes, nobody else changes or removes it without asking.
+//! Files that are opened to be read and that the server does not know to be open: while any lane of this
+//! client has a lease of a file's attributes, nobody else changes or removes it without asking.
 //!
 //! ```text
 //! open_locally ─▶ local ─ release ─▶ closed: no request at all
@@ -21,7 +21,7 @@ use interface::Mono;
 use wire::{Handle, HandleId, InodeNo, Reopen, Rule, Status};
 
 /// A file that stays open for longer is registered.
-const LOCAL_MS_MAX: u64 = 500;
+pub const LOCAL_MS_MAX: u64 = 500;
 
 /// The files that are open here alone.
 #[derive(Default, Debug)]
@@ -44,8 +44,8 @@ impl LocalOpens {
 
 impl Client {
     /// Opens a file to read it, without the server; `None` at the limit, when the file is open so already,
-    /// or when the lease does not last long enough. The caller has a lease of the file's attributes on
-    /// this lane, which says that the server would open it.
+    /// or when this lane's term does not last long enough. A lane of the client has a lease of the file's
+    /// attributes, which says that the server would open it.
     pub fn open_locally(&mut self, now: Mono, inode: InodeNo) -> Option<HandleId> {
         if self.local.handles.contains_key(&inode)
             || self.term().until <= now.after_ms(LOCAL_MS_MAX)

@@ -261,11 +261,9 @@ impl Leases {
     }
 
     /// The same, if the term of their leases is another one than this.
-    pub(crate) fn take_held_before(&mut self, term_no: u64) -> BTreeSet<InodeNo> {
-        if core::mem::replace(&mut self.held_in, term_no) == term_no {
-            return BTreeSet::new();
-        }
-        self.take_held()
+    pub(crate) fn take_held_before(&mut self, term_no: u64) -> Option<BTreeSet<InodeNo>> {
+        let is_over = core::mem::replace(&mut self.held_in, term_no) != term_no;
+        is_over.then(|| self.take_held())
     }
 
     /// Whether the kernel's pages of a file, if it has any, are of this version. A request through

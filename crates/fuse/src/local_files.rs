@@ -3,7 +3,8 @@
 
 use crate::shared::{lane_bit, place_of};
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use wire::{InodeNo, LaneId};
 
 /// The most files that are open so at a time.
@@ -52,6 +53,8 @@ impl LocalFiles {
         if !is_begun {
             self.count.fetch_sub(1, Ordering::SeqCst);
         }
+        // A lane whose term ends sees the place, or this one sees that the term has ended.
+        fence(Ordering::SeqCst);
         is_begun
     }
 
@@ -79,9 +82,17 @@ impl LocalFiles {
 
     /// The first file that is open so; this lane is told when that is over.
     pub(crate) fn any_waits(&self, lane: LaneId) -> Option<InodeNo> {
+        self.all().into_iter().find(|inode| self.waits(*inode, lane))
+    }
+
+    /// All files that are open so.
+    pub(crate) fn all(&self) -> Vec<InodeNo> {
+        fence(Ordering::SeqCst);
+        if self.is_empty() {
+            return Vec::new();
+        }
         let all = self.places.iter().map(|place| place.inode.load(Ordering::SeqCst));
-        let mut all = all.filter(|inode| *inode != 0 && *inode != ENDING).map(InodeNo);
-        all.find(|inode| self.waits(*inode, lane))
+        all.filter(|inode| *inode != 0 && *inode != ENDING).map(InodeNo).collect()
     }
 }
 

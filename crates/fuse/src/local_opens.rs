@@ -3,7 +3,8 @@
 //!
 //! What would make the server refuse to register one waits until it is registered or closed: at other
 //! mounts because the lease is not given up before; at this one what removes the file's name, changes who
-//! may open it, or needs its handle at the server. All lanes of a mount see which files are open so.
+//! may open it, or needs its handle at the server. All lanes of a mount see which files are open so: the
+//! lane that has the lease has the one register it that has opened the file.
 //!
 //! Invariant: a place names a file from before its attributes are looked at until it is registered or
 //! closed.
@@ -17,6 +18,8 @@ use crate::lane::MountLane;
 use crate::leases::version_of;
 use crate::node::Node;
 use crate::out::put_cached_open;
+use alloc::vec::Vec;
+use client::LOCAL_MS_MAX;
 use interface::{Mono, MountMessage, Turn};
 use wire::{Attr, FileKind, InodeNo, Name};
 
@@ -51,7 +54,8 @@ impl MountLane {
 
     /// The attributes of a file, if the server certainly lets a caller open it to read it.
     fn local_file(&mut self, now: Mono, inode: InodeNo, (uid, gid): (u32, u32)) -> Option<Attr> {
-        let known = self.cache.as_ref()?.attributes(now, inode)?;
+        // Whichever lane has the lease, until the file is registered if it stays open.
+        let known = self.cache.as_ref()?.attributes(now.after_ms(LOCAL_MS_MAX), inode)?;
         let attr = known.value;
         // One without a name is removed with its last handle at the server, which asks nobody.
         let is_plain = attr.kind == FileKind::File
@@ -63,7 +67,7 @@ impl MountLane {
         let is_permitted = uid == 0
             || attr.mode & ALL_READ == ALL_READ
             || (uid == attr.uid && attr.mode & OWNER_READS != 0);
-        let may = is_plain && !is_mapped && is_permitted && known.is_held_by(self.client.lane());
+        let may = is_plain && !is_mapped && is_permitted;
         let until = Some(self.client.term().until);
         (may && self.leases.allows_pages(now, inode, until)).then_some(attr)
     }
@@ -128,16 +132,23 @@ impl MountLane {
         };
         let Some(inode) = inode else { return false };
         self.behind.waiting.push((inode, Waiting::Request(pending_id)));
+        self.register(turn, inode);
+        true
+    }
+
+    /// The lane that has opened a file registers it.
+    fn register(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if !self.client.register_local(inode) {
             self.send_to_peer_lanes(turn, MountMessage::Register { inode });
         }
-        true
     }
 
     /// Another client is about to change a file: the lease is given up when the server knows that it is
     /// open.
-    pub(crate) fn register_recalled(&mut self, work_no: u64, inode: InodeNo) {
-        if self.client.register_local(inode) {
+    pub(crate) fn register_recalled(&mut self, turn: &mut Turn<'_>, work_no: u64, inode: InodeNo) {
+        let table = self.behind.table.as_ref();
+        if table.is_some_and(|table| table.local.waits(inode, self.client.lane())) {
+            self.register(turn, inode);
             self.hold_work(work_no);
             self.end_registered(work_no, inode);
         }
@@ -154,10 +165,21 @@ impl MountLane {
     }
 
     /// The same for all files.
-    pub(crate) fn register_all(&mut self, work_no: u64) {
-        for inode in self.client.register_all_local() {
-            self.register_recalled(work_no, inode);
+    pub(crate) fn register_all(&mut self, turn: &mut Turn<'_>, work_no: u64) {
+        for inode in self.all_local() {
+            self.register_recalled(turn, work_no, inode);
         }
+    }
+
+    /// The term of this lane's leases has ended: what was opened under them is registered.
+    pub(crate) fn register_behind_term(&mut self, turn: &mut Turn<'_>) {
+        for inode in self.all_local() {
+            self.register(turn, inode);
+        }
+    }
+
+    fn all_local(&self) -> Vec<InodeNo> {
+        self.behind.table.as_ref().map(|table| table.local.all()).unwrap_or_default()
     }
 
     /// Files that have been open so for long are registered.

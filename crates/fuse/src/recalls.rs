@@ -134,7 +134,7 @@ impl MountLane {
             self.drop_all(turn, work_no);
             self.end_if_done(work_no);
         }
-        self.drop_pages_of_ended_term(turn);
+        self.end_term(turn);
         while let Some((id, keys)) = self.client.next_recall() {
             any = true;
             let drops_pages = keys.iter().any(|key| match key {
@@ -204,7 +204,7 @@ impl MountLane {
     ) {
         match key {
             RecalledKey::Attributes(inode) => {
-                self.register_recalled(work_no, inode);
+                self.register_recalled(turn, work_no, inode);
                 let mut nodes = self.leases.nodes(turn.now.mono, inode);
                 if nodes.is_empty() {
                     nodes.push(Node::plain(inode));
@@ -223,7 +223,7 @@ impl MountLane {
             }
             RecalledKey::Writing(inode) => self.recall_writing(work_no, inode),
             RecalledKey::All => {
-                self.register_all(work_no);
+                self.register_all(turn, work_no);
                 self.drop_all(turn, work_no);
             }
         }
@@ -329,13 +329,13 @@ impl MountLane {
         }
     }
 
-    /// A term is over: the kernel drops the pages that it has under its leases. Other caches are
-    /// asked again.
-    fn drop_pages_of_ended_term(&mut self, turn: &mut Turn<'_>) {
+    /// A term is over: the kernel drops the pages that it has under its leases, and files that are open
+    /// under them without the server are registered. Other caches are asked again.
+    fn end_term(&mut self, turn: &mut Turn<'_>) {
         let term_no = self.client.term().no;
-        for inode in self.leases.take_held_before(term_no) {
-            self.drop_pages(turn, None, inode);
-        }
+        let Some(held) = self.leases.take_held_before(term_no) else { return };
+        held.into_iter().for_each(|inode| self.drop_pages(turn, None, inode));
+        self.register_behind_term(turn);
     }
 
     /// A request has changed attributes of a file that the kernel does not ask for after it.

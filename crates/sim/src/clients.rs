@@ -33,7 +33,7 @@ pub(crate) struct ClientLane {
     /// Calls under way, for the cache of the mount.
     asked: BTreeMap<Tag, Asked>,
     /// Recalls that are not processed yet, each from this time on.
-    recalls: Vec<(u64, RecallId, Vec<RecalledKey>)>,
+    pub(crate) recalls: Vec<(u64, RecallId, Vec<RecalledKey>)>,
     /// The oldest process of each server whose frames this turn received.
     frame_lives: Lives,
 }
@@ -181,6 +181,8 @@ impl Simulation {
             }
         }
         let waits_for_local = self.calls_wait_for_local(client, lane);
+        let elsewhere = self.register_elsewhere(client, lane, false);
+        let term_no = self.mounts[client].lanes[lane].core.term().no;
         let mut begun = self.begun_calls(client);
         let Mount { lanes, cache, known, audits, early, .. } = &mut self.mounts[client];
         let caches = self.plan.leases && !*audits;
@@ -222,7 +224,7 @@ impl Simulation {
         }
         let ClientLane { core, recalls: delayed, .. } = &mut *sim_lane;
         let is_due = |(at_ns, _, keys): &mut (u64, RecallId, Vec<RecalledKey>)| {
-            *at_ns <= now_ns && !early.delays(keys) && !delays(core, keys)
+            *at_ns <= now_ns && !early.delays(keys) && !delays(core, &elsewhere, keys)
         };
         let due: Vec<_> = delayed.extract_if(.., is_due).collect();
         for (_, id, keys) in due {
@@ -289,10 +291,9 @@ impl Simulation {
                 break;
             }
         }
-        let are_registered = !sim_lane.core.take_ended_local().is_empty();
-        if are_registered {
-            self.wake_lanes(client, None);
-        }
+        let registered = sim_lane.core.take_ended_local();
+        let has_ended = sim_lane.core.term().no != term_no;
+        self.end_local((client, lane), registered, has_ended);
         for (tag, answer) in answered_early {
             let call = &mut self.calls[narrow(u64::from(tag)) - 1];
             let result = answer.result();

@@ -4,21 +4,27 @@
 
 use crate::clients::Mount;
 use crate::due::Place;
-use crate::number::narrow_u16;
 use crate::plan::DiskBehaviour;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, CallState};
-use client::{Client, RecalledKey};
+use client::{Client, LOCAL_MS_MAX, RecalledKey};
 use std::collections::BTreeSet;
-use wire::{FileKind, LaneId, OpenFor, Status};
+use wire::{FileKind, InodeNo, OpenFor, Status};
 
-/// Whether a recall waits until files that are open so are registered.
-pub(crate) fn delays(core: &mut Client, keys: &[RecalledKey]) -> bool {
+/// Whether a recall waits until files that are open so are registered. `elsewhere`: those that other lanes
+/// register.
+pub(crate) fn delays(
+    core: &mut Client,
+    elsewhere: &BTreeSet<InodeNo>,
+    keys: &[RecalledKey],
+) -> bool {
     let mut waits = false;
     for key in keys {
         waits |= match key {
-            RecalledKey::Attributes(inode) => core.register_local(*inode),
-            RecalledKey::All => !core.register_all_local().is_empty(),
+            RecalledKey::Attributes(inode) => {
+                core.register_local(*inode) || elsewhere.contains(inode)
+            }
+            RecalledKey::All => !core.register_all_local().is_empty() || !elsewhere.is_empty(),
             RecalledKey::Name(..)
             | RecalledKey::Contents(_)
             | RecalledKey::Pages(_)
@@ -42,6 +48,18 @@ impl Mount {
         let (waits, is_new) = (!all.is_empty(), !all.is_subset(&self.registering));
         self.registering = all;
         (waits, is_new)
+    }
+
+    /// A lane has recalls to acknowledge, or its term has ended: the other lanes register what they have
+    /// opened under its leases. Returns those files, and whether there are any that were not being
+    /// registered before.
+    fn register_elsewhere(&mut self, lane: usize) -> (BTreeSet<InodeNo>, bool) {
+        let others = self.lanes.iter_mut().enumerate().filter(|(other, _)| *other != lane);
+        let all: BTreeSet<_> =
+            others.flat_map(|(_, other)| other.core.register_all_local()).collect();
+        let is_new = !all.is_subset(&self.registering);
+        self.registering.extend(&all);
+        (all, is_new)
     }
 }
 
@@ -75,12 +93,13 @@ impl Simulation {
         if !self.plan.leases || *audits || sim_lane.state.paused_until_ns > self.now_ns {
             return false;
         }
-        let found = known.attributes(now, inode);
+        // Whichever lane has the lease.
+        let found = known.attributes(now.after_ms(LOCAL_MS_MAX), inode);
         let may = found.is_some_and(|found| {
             let attr = found.value;
             let is_spread = attr.layout.is_some_and(|layout| layout.is_spread());
             let is_plain = attr.kind == FileKind::File && !attr.is_size_at_data() && !is_spread;
-            is_plain && attr.nlink > 0 && found.is_held_by(LaneId(narrow_u16(lane)))
+            is_plain && attr.nlink > 0
         });
         let Some(handle) = may.then(|| sim_lane.core.open_locally(now, inode)).flatten() else {
             return false;
@@ -102,6 +121,41 @@ impl Simulation {
             self.wake_lanes(client, Some(lane));
         }
         waits
+    }
+
+    /// Files of a lane are registered, or closed. If its term has ended, other lanes register theirs.
+    pub(crate) fn end_local(
+        &mut self,
+        (client, lane): (usize, usize),
+        registered: Vec<InodeNo>,
+        has_term_ended: bool,
+    ) {
+        if !registered.is_empty() {
+            self.mounts[client].registering.retain(|inode| !registered.contains(inode));
+            self.wake_lanes(client, None);
+        }
+        if has_term_ended {
+            self.register_elsewhere(client, lane, true);
+        }
+    }
+
+    /// A lane that has recalls to acknowledge, or whose term has ended, has files registered that other
+    /// lanes have opened. Returns those.
+    pub(crate) fn register_elsewhere(
+        &mut self,
+        client: usize,
+        lane: usize,
+        has_ended: bool,
+    ) -> BTreeSet<InodeNo> {
+        let mount = &mut self.mounts[client];
+        if !has_ended && mount.lanes[lane].recalls.is_empty() {
+            return BTreeSet::new();
+        }
+        let (all, is_new) = mount.register_elsewhere(lane);
+        if is_new {
+            self.wake_lanes(client, Some(lane));
+        }
+        all
     }
 
     /// All lanes of a client, or all but one, take a turn.

@@ -22,14 +22,6 @@ pub struct Found<T> {
     pub(super) lease: Option<Lease>,
 }
 
-impl<T> Found<T> {
-    /// Whether this lane has the lease, so that it hears of its recall.
-    #[must_use]
-    pub fn is_held_by(&self, lane: LaneId) -> bool {
-        self.lease.is_some_and(|lease| lease.lane == lane)
-    }
-}
-
 impl Cache {
     /// The answer to a call, and what its caller may cache of it, if it is known.
     #[must_use]

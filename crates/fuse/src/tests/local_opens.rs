@@ -6,12 +6,14 @@ use super::{DIRECTORY, FILE, attr, known};
 use crate::Behind;
 use crate::abi::Opcode;
 use alloc::sync::Arc;
+use client::{Answer, Call, Granted, LOCAL_MS_MAX, TakenAnswer, Term};
 use interface::{Event, MountMessage, PeerEvent};
 use wire::{
     Attr, Entry, FileKind, HandleId, InodeNo, LaneId, LeaseKey, Name, Op, Reopen, Status,
     Wire as _, attr_flag, lease_flag,
 };
 
+const OTHER: InodeNo = InodeNo(FILE.0 + 8);
 const BOTH: u8 = lease_flag::NAME | lease_flag::ATTRIBUTES;
 
 fn file() -> Attr {
@@ -195,6 +197,62 @@ fn another_lane_that_needs_it_has_it_registered() {
     let register = harness.registers(handle);
     harness.is_registered(&register);
     assert!(harness.lane.behind.table.as_ref().unwrap().local.is_empty());
+}
+
+#[test]
+fn a_file_is_opened_under_the_lease_of_another_lane() {
+    let (mut harness, _) = Harness::knows(Attr { inode: OTHER, ..file() });
+    harness.opens(0);
+    assert_eq!(harness.take().head.op, Op::Open, "its attributes are not known");
+    let cache = harness.lane.cache.clone().unwrap();
+    let (lane, now) = (LaneId(1), harness.now().mono);
+    let until = now.after_ms(LOCAL_MS_MAX);
+    let (call, granted) = (
+        Call::Getattr(wire::Getattr { inode: FILE }),
+        Granted { attributes: Some(until), ..Granted::default() },
+    );
+    let (result, further) = (Ok(Answer::Entry(file())), &[][..]);
+    for (no, is_opened) in [(1, false), (2, true)] {
+        // The first one ends while the file may still be open.
+        cache.set_term(lane, Term { no, until: until.after_ms(no - 1) });
+        let asked = cache.begin(now, lane, &call);
+        let taken = TakenAnswer { result: &result, granted: &granted, further, listing: None };
+        cache.learn((now, asked), &call, &taken);
+        harness.opens(0);
+        assert_eq!(harness.requests.is_empty(), is_opened, "term {no}");
+        harness.requests.clear();
+    }
+    assert_eq!(harness.reply().status, Status::Ok);
+}
+
+#[test]
+fn a_recall_waits_for_what_another_lane_has_opened_under_the_lease() {
+    for key in [LeaseKey::Attributes(FILE), LeaseKey::All] {
+        let (mut harness, lookup) = Harness::knows(file());
+        let table = harness.lane.behind.table.clone().unwrap();
+        assert!(table.local.begin(FILE));
+        harness.recall(&lookup, 1, &[key]);
+        harness.all_notified();
+        let message = MountMessage::Register { inode: FILE };
+        assert_eq!(harness.peer_messages, [(LaneId(1), message), (LaneId(2), message)]);
+        assert!(harness.acknowledged.is_empty(), "{key:?}");
+        assert_ne!(table.local.end(FILE), 0, "it waits");
+        let message = MountMessage::Written { inode: FILE };
+        harness.event(Event::Peer(PeerEvent::Message { from: LaneId(1), message }));
+        harness.all_notified();
+        assert_eq!(harness.acknowledged.len(), 1, "{key:?}");
+    }
+}
+
+#[test]
+fn at_the_end_of_a_term_other_lanes_register_what_they_have_opened_under_it() {
+    let (mut harness, _) = Harness::knows(file());
+    harness.answers_recovery = true;
+    let table = harness.lane.behind.table.clone().unwrap();
+    assert!(table.local.begin(FILE));
+    harness.hang_up();
+    let message = MountMessage::Register { inode: FILE };
+    assert_eq!(harness.peer_messages, [(LaneId(1), message), (LaneId(2), message)]);
 }
 
 #[test]
