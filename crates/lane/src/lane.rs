@@ -55,6 +55,8 @@ pub struct Lane {
     pub(crate) connections: Connections,
     pub(crate) sessions: Sessions,
     pub(crate) recovery: Recovery,
+    /// Since when clients name a newer map than this lane has.
+    pub(crate) lacks_map_since: Option<Mono>,
     pub(crate) evictions: Evictions,
     /// By shard index divided by the lane count.
     pub(crate) metas: Vec<meta::Shard>,
@@ -137,6 +139,7 @@ impl Lane {
             connections: Connections::new(seed),
             sessions,
             recovery,
+            lacks_map_since: None,
             evictions: Evictions::new(restored.evicted, restored.evicted_last),
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),

@@ -7,7 +7,7 @@ use crate::request::ReceivedRequest;
 use crate::response::Response;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use interface::{ConnId, LogLevel, NetAction, Span, Turn};
+use interface::{ConnId, LogLevel, Mono, NetAction, Span, Turn};
 use wire::{Header, Map, Request, Route, ServerId, Status, Wire as _, request_flag};
 
 impl Lane {
@@ -29,6 +29,7 @@ impl Lane {
         });
         let moved: Vec<ServerId> = moved.map(|row| row.id).collect();
         self.config.map = map.clone();
+        self.lacks_map_since = None;
         self.recovery.on_map(map.epoch(), turn.now.mono);
         if map.generation() > 0 {
             self.metas.iter_mut().for_each(|shard| shard.use_generation(map.generation()));
@@ -72,18 +73,28 @@ impl Lane {
         response: &Response<'_>,
     ) {
         let (conn, request) = (received.conn, received.request);
+        let mut response = *response;
         if request.map_epoch > self.config.map.epoch() {
             self.on_newer_epoch(turn, received.open.client, request.map_epoch);
+            response.retry_after_ms = self.map_after_ms(turn.now.mono);
         }
         if request.op.row().is_answered_at_once() {
-            self.send_reply(turn, conn, &received.header(), response);
+            self.send_reply(turn, conn, &received.header(), &response);
         } else {
-            self.send(turn, conn, &received.header(), response);
+            self.send(turn, conn, &received.header(), &response);
         }
         if request.flags & request_flag::REPLAY != 0 {
             // The ReplayDone that follows it may not count without it.
             self.close(turn, conn);
         }
+    }
+
+    /// When a request is to be sent again that names a newer map: the longer that is missing, the later.
+    fn map_after_ms(&mut self, now: Mono) -> u32 {
+        const MS_MAX: u64 = 500;
+        let since = *self.lacks_map_since.get_or_insert(now);
+        let after_ms = now.since_ns(since) / 1_000_000 / 4;
+        u32::try_from(after_ms.min(MS_MAX)).unwrap_or(0)
     }
 
     /// Whether this server has the same lanes and shards, in the same terms, and files lie where they

@@ -71,7 +71,7 @@ impl Lane {
             committed: response.committed,
             status: response.status,
             credits: self.config.limits.credits,
-            retry_after_ms: retry_after_ms(response.status, header.op),
+            retry_after_ms: retry_after_ms(response.status, header.op).max(response.retry_after_ms),
             boot_id: self.config.boot_id,
             trace_id: header.trace_id,
             op_time_ns: turn.now.wall_ns,
@@ -146,8 +146,9 @@ impl Lane {
             (committed, if token.is_empty() { None } else { Some(done.transno) }),
         );
         let body = &done.body;
-        let (status, transno, bulk) = (done.status, done.transno, None);
-        let response = Response { status, transno, committed, flags, body, lease, token, bulk };
+        let (status, transno) = (done.status, done.transno);
+        let plain = Response::plain(status, body);
+        let response = Response { transno, committed, flags, lease, token, ..plain };
         self.send(turn, target.conn, &header, &response);
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Response<'a> {
     /// Redo token; may be empty.
     pub(crate) token: &'a [u8],
     pub(crate) bulk: Option<Bulk>,
+    /// When a refused request is to be sent again, if later than usual.
+    pub(crate) retry_after_ms: u32,
 }
 
 /// The reply to a slot's request.
@@ -38,8 +40,8 @@ impl<'a> Response<'a> {
     /// The reply to a request that changed nothing.
     pub(crate) const fn plain(status: Status, body: &'a [u8]) -> Self {
         let (transno, committed) = (Transno(0), Transno(0));
-        let (lease, bulk) = (None, None);
-        Self { status, transno, committed, flags: 0, body, lease, token: &[], bulk }
+        let (lease, bulk, retry_after_ms) = (None, None, 0);
+        Self { status, transno, committed, flags: 0, body, lease, token: &[], bulk, retry_after_ms }
     }
 }
 

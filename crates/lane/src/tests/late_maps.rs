@@ -86,6 +86,25 @@ fn a_client_that_knows_a_newer_map_is_waited_for_until_the_server_has_it() {
 }
 
 #[test]
+fn the_longer_a_map_is_missing_the_less_often_clients_ask() {
+    let mut server = TestServer::started(47, 1);
+    let mut peer = Peer::new(&mut server, &HelloFields::new(1));
+    let map = later(&server);
+    let mut after_ms = |server: &mut TestServer| {
+        let head = peer.head(Op::Lookup, InodeNo::ROOT.shard(), 0);
+        let head = Request { map_epoch: map.epoch(), ..head };
+        peer.send_routed(server, &head, &[], None);
+        server.run();
+        peer.replies(server).pop().unwrap().head.retry_after_ms
+    };
+    assert_eq!(after_ms(&mut server), 20);
+    server.pass_ms(400);
+    assert_eq!(after_ms(&mut server), 100);
+    server.pass_ms(HARD_MS);
+    assert_eq!(after_ms(&mut server), 500);
+}
+
+#[test]
 fn a_client_that_stops_asking_is_evicted_before_the_server_has_the_map() {
     let (mut server, mut peer) = restarted(42);
     let map = later(&server);
