@@ -19,7 +19,7 @@ pub(crate) struct Reopening {
     count: usize,
     /// The log knew the session, so recovery waited for it.
     known: bool,
-    /// The requests that have arrived; a resend counts once.
+    /// The requests that wait for their execution, or were executed; a resend counts once.
     came: BTreeSet<Xid>,
 }
 
@@ -48,11 +48,9 @@ impl Recovery {
     pub(crate) fn on_reopen(&mut self, request: &Request, now: Mono, limits: &Limits) {
         let key = (request.shard, request.session);
         let Some(reopening) = self.reopens.get_mut(&key) else { return };
-        let is_new = reopening.came.insert(request.xid);
+        let is_missing = reopening.came.len() < reopening.count;
+        let is_new = is_missing && reopening.came.insert(request.xid);
         let counts = reopening.known && is_new;
-        if reopening.came.len() >= reopening.count {
-            self.reopens.remove(&key);
-        }
         if counts && self.is_before(now, 2 * limits.recovery_soft_ms) {
             self.progress(now);
         }
@@ -60,13 +58,24 @@ impl Recovery {
 
     /// Whether a client has announced handles that it has not reopened yet.
     pub(crate) fn will_reopen_for(&self, client: ClientUuid) -> bool {
-        self.reopens.values().any(|reopening| reopening.client == client)
+        self.missing_reopens().any(|reopening| reopening.client == client)
+    }
+
+    /// A reopen that has arrived ends with its connection: it comes again.
+    pub(crate) fn on_reopen_dropped(&mut self, request: &Request) {
+        if let Some(reopening) = self.reopens.get_mut(&(request.shard, request.session)) {
+            reopening.came.remove(&request.xid);
+        }
     }
 
     /// Whether all announced handles were reopened, or the time is over.
     pub(crate) fn is_reopened(&self, now: Mono, limits: &Limits) -> bool {
-        let mut missing = self.reopens.values();
+        let mut missing = self.missing_reopens();
         let is_ahead = |reopening: &Reopening| self.is_ahead(reopening.client, now, limits);
-        self.reopens.is_empty() || (self.is_late(now, limits) && !missing.any(is_ahead))
+        missing.all(|reopening| self.is_late(now, limits) && !is_ahead(reopening))
+    }
+
+    fn missing_reopens(&self) -> impl Iterator<Item = &Reopening> {
+        self.reopens.values().filter(|reopening| reopening.came.len() < reopening.count)
     }
 }

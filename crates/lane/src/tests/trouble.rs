@@ -553,6 +553,43 @@ fn recovery_waits_for_announced_handles() {
     }
 }
 
+/// The connection of a reopened handle ends while it waits for the replays of its client's other lane.
+#[test]
+fn recovery_waits_for_a_handle_that_is_reopened_again() {
+    let mut server = TestServer::started(31, 1);
+    let inode = hold_without_name(&mut server).1;
+    let other = |conn_epoch| HelloFields {
+        conn_epoch,
+        client_lane: wire::LaneId(1),
+        ..HelloFields::new(1)
+    };
+    Peer::new(&mut server, &other(1)).create(&mut server, "b");
+    server.pass_ms(100);
+    server.run();
+    let mut peer = restart(&mut server);
+    let (meta, data) = (InodeNo::ROOT.shard(), server.map.data_shard(inode, 0));
+    peer.come_back(&mut server, data);
+    let head = peer.head(Op::ReplayDone, meta, 0);
+    peer.send(&mut server, &head, &wire::ReplayDone { reopen_count: 1 }.to_bytes(), None);
+    let reopen = wire::Reopen { inode, handle: HELD }.to_bytes();
+    let head = peer.head(Op::Reopen, meta, 1);
+    peer.send(&mut server, &head, &reopen, None);
+    server.run();
+    server.cut(peer.conn);
+    server.run();
+    let mut other = Peer::new(&mut server, &other(2));
+    other.xid += 1000;
+    other.come_back(&mut server, meta);
+    server.run();
+    assert_eq!(server.object_count(), 1, "every lane is back, and a handle is missing");
+    let again = Peer::new(&mut server, &HelloFields { conn_epoch: 3, ..HelloFields::new(1) });
+    let head = wire::Request { conn_epoch: again.conn_epoch, ..head };
+    again.send(&mut server, &head, &reopen, None);
+    server.run();
+    assert_eq!(again.replies(&mut server).last().unwrap().head.status, Status::Ok);
+    assert_eq!(server.object_count(), 1, "its file has no name, and is open");
+}
+
 /// The server learns of another map while a reopened handle waits for the end of the replays.
 #[test]
 fn a_handle_that_was_reopened_is_kept_whatever_map_comes() {

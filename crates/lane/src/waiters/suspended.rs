@@ -51,8 +51,11 @@ impl Lane {
     /// A connection has ended: drops its requests that were not begun.
     pub(crate) fn cancel_received(&mut self, turn: &mut Turn<'_>, conn: ConnId) {
         let of_conn = |waiter: &Waiter| match waiter {
-            Waiter::Received(received) => (received.conn == conn).then_some(received.times.trace),
-            Waiter::Slot(_)
+            Waiter::Received(received) if received.conn == conn => {
+                Some((received.times.trace, Header::decode(&received.frame).ok()?.0))
+            }
+            Waiter::Received(_)
+            | Waiter::Slot(_)
             | Waiter::Reply(_)
             | Waiter::Size(..)
             | Waiter::Part(..)
@@ -61,8 +64,10 @@ impl Lane {
             | Waiter::Suspended(_) => None,
         };
         for (_, waiter) in self.waiters.all() {
-            if let Some(trace) = of_conn(waiter) {
-                self.traces.forget(trace);
+            let Some((trace, header)) = of_conn(waiter) else { continue };
+            self.traces.forget(trace);
+            if let Header::Request(request) = header {
+                self.recovery.on_reopen_dropped(&request);
             }
         }
         for bulk in self.waiters.cancel(conn) {
