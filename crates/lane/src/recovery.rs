@@ -468,13 +468,13 @@ impl Lane {
         // Handles first: a client with an open file retains it.
         self.run_received(turn, &Cause::Reopening);
         self.end_grace();
-        self.run_early_sizings(turn);
         if known_count > 0 {
             self.spread.appends.recovered(turn.now.mono);
         }
         self.run_early_parts(turn);
         self.run_early_removals(turn);
         self.run_received(turn, &Cause::Recovery);
+        self.run_early_sizings(turn);
     }
 
     /// Drops all requests that were not begun, and all replays; the next boot recovers anew.

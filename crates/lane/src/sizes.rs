@@ -18,7 +18,8 @@ use crate::spread::merged;
 use crate::waiters::{Cause, Waiter};
 use data::{Answer, Token};
 use interface::{Mono, Turn};
-use wire::{Contents, Created, Op, Rule, ShardId, Transno, Wire as _};
+use meta::LeaseKey;
+use wire::{Contents, Created, InodeNo, Op, Rule, ShardId, Transno, Wire as _};
 
 impl Lane {
     /// The file that a request has just created, whose reply lies in [`crate::scratch::Scratch`], has no
@@ -56,8 +57,10 @@ impl Lane {
         // Replays may still make the file longer; and the metadata shard may know of a map earlier,
         // without which it is not known where the contents are.
         let is_known = sizing.inode.generation() <= self.config.map.generation();
-        if !self.recovery.is_over() || !is_known {
-            return self.recovery.sizings.push((sizing, spread));
+        if !self.recovery.is_over() || !is_known || self.has_late_changes(sizing.inode) {
+            let sizings = &mut self.recovery.sizings;
+            sizings.retain(|(earlier, _)| earlier.inode != sizing.inode);
+            return sizings.push((sizing, spread));
         }
         if !self.is_own(self.data_shard(sizing.inode)) {
             return;
@@ -71,7 +74,13 @@ impl Lane {
         self.on_outcomes(turn);
     }
 
-    /// The end of recovery, or a newer map.
+    /// Whether changes of a file's contents wait for leases. The file may be closed all the same:
+    /// their callers have been killed (docs/protocol.md R13.46).
+    pub(crate) fn has_late_changes(&self, inode: InodeNo) -> bool {
+        self.waiters.has(&Cause::Lease(LeaseKey::Pages(inode)))
+    }
+
+    /// The end of recovery, or of leases, or a newer map.
     pub(crate) fn run_early_sizings(&mut self, turn: &mut Turn<'_>) {
         for (sizing, spread) in core::mem::take(&mut self.recovery.sizings) {
             self.query_durable_size(turn, sizing, spread);

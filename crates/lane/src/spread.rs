@@ -87,7 +87,7 @@ pub(crate) struct Spread {
     parts: BTreeMap<u64, PartWork>,
     /// Cuts that other lanes have asked for and may ask for again: whether each is recorded.
     cuts: BTreeMap<(PeerLane, u64), bool>,
-    /// What was asked for before recovery was over, or the map was known.
+    /// What was asked for before recovery was over or the map was known, or waits for changes.
     pub(crate) early: Vec<(PeerLane, Asked)>,
     pub(crate) appends: Appends,
     pub(crate) pages: PartPages,
@@ -405,7 +405,8 @@ impl Lane {
         }
         // Replays may still change the part; and a server may know of a map earlier than this one.
         let is_known = asked.inode().generation() <= self.config.map.generation();
-        if !self.recovery.is_over() || !is_known {
+        let is_late = self.settles(asked) && self.has_late_changes(asked.inode());
+        if !self.recovery.is_over() || !is_known || is_late {
             return self.spread.early.push((from, asked));
         }
         match asked {
@@ -475,7 +476,14 @@ impl Lane {
         self.spread.early.retain(|(from, _)| *from != lane);
     }
 
-    /// The end of recovery, or a newer map.
+    /// Whether a part is looked at for a settled size. With `share=strict` it may be for a glimpse,
+    /// for which leases may wait.
+    fn settles(&self, asked: Asked) -> bool {
+        let is_durable = matches!(asked, Asked::Look { durable: true, appends: None, .. });
+        is_durable && self.config.limits.share != Share::Strict
+    }
+
+    /// The end of recovery, or of leases, or a newer map.
     pub(crate) fn run_early_parts(&mut self, turn: &mut Turn<'_>) {
         for (from, asked) in core::mem::take(&mut self.spread.early) {
             self.on_part_asked(turn, from, asked);

@@ -307,7 +307,6 @@ impl Waiters {
     }
 
     /// Whether anything waits for a cause.
-    #[cfg(test)]
     pub(crate) fn has(&self, cause: &Cause) -> bool {
         self.by_cause.contains_key(cause)
     }

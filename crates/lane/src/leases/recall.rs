@@ -254,6 +254,8 @@ impl Lane {
         with_pages.into_iter().for_each(|inode| self.on_pages_ended(turn, inode));
         if any {
             self.work(turn);
+            self.run_early_sizings(turn);
+            self.run_early_parts(turn);
         }
     }
 

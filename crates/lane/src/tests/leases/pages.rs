@@ -17,14 +17,14 @@ impl Holder {
     }
 
     /// Reads for a page cache. Returns what is granted.
-    fn read_pages(&mut self, server: &mut TestServer, inode: InodeNo) -> u8 {
+    pub(super) fn read_pages(&mut self, server: &mut TestServer, inode: InodeNo) -> u8 {
         self.send_read(server, inode, request_flag::LEASES);
         let reply = self.reply(server);
         assert_eq!(reply.head.status, Status::Ok);
         reply.granted()
     }
 
-    fn send_change<'a>(
+    pub(super) fn send_change<'a>(
         &mut self,
         server: &mut TestServer,
         (op, flags, inode): (Op, u16, InodeNo),
@@ -49,7 +49,7 @@ impl Holder {
 }
 
 /// A file with bytes, a client that has its pages, and the one that made it.
-fn scene(seed: u64) -> (TestServer, Holder, Holder, InodeNo) {
+pub(super) fn scene(seed: u64) -> (TestServer, Holder, Holder, InodeNo) {
     let mut server = started(seed);
     let (mut writer, mut holder, file) = two(&mut server);
     writer.send_write(&mut server, file, 0);

@@ -141,3 +141,22 @@ fn who_has_lost_the_attributes_of_a_settled_file_is_not_told_them() {
     assert_eq!(writer.lookup(&mut server, "g").further(file), None);
     assert_eq!(other.lookup(&mut server, "g").further(file), None);
 }
+
+#[test]
+fn a_size_is_settled_behind_a_change_that_waits_for_pages() {
+    let (mut server, mut holder, mut writer, file) = super::pages::scene(87);
+    let handle = writer.begin(&mut server, file, &mut holder);
+    assert!(holder.read_pages(&mut server, file) & lease_flag::CONTENTS != 0);
+    let truncate = wire::Truncate { inode: file, size_bytes: 2 };
+    writer.send_change(&mut server, (Op::Truncate, 0, file), &truncate, None);
+    assert!(!writer.has_reply(&mut server));
+    // Its program was killed.
+    writer.close(&mut server, file, handle);
+    server.pass_ms(SETTLED_MS);
+    server.run();
+    holder.ack(&mut server);
+    writer.written(&mut server);
+    server.pass_ms(SETTLED_MS);
+    server.run();
+    assert_eq!(writer.opened(&mut server, file).1, Some(2));
+}
