@@ -209,6 +209,7 @@ impl Lane {
                 return;
             };
             let cuts = file.running.iter().any(|running| running.whole.cut().is_some());
+            let cuts = cuts && (front.cut().is_some() || self.config.rules.hold(Rule::LooksWait));
             let looks = file.running.iter().any(|running| running.whole.cut().is_none());
             let is_cut = front.cut().is_some();
             if cuts || is_cut && looks {

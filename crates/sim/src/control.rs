@@ -159,6 +159,7 @@ impl Plan {
             | Rule::AppendReopened
             | Rule::CutEndFirst
             | Rule::CutsDurable
+            | Rule::LooksWait
             | Rule::SyncParts
             | Rule::NarrowRefused
             | Rule::ReadAgain => self.spread(rule),
@@ -291,12 +292,20 @@ impl Plan {
             (Kind::Read, 3),
             (Kind::Getattr, 9),
         ];
+        const LOOKS: [(Kind, u64); 5] = [
+            (Kind::Create, 1),
+            (Kind::Open, 3),
+            (Kind::Write, 4),
+            (Kind::Resize, 5),
+            (Kind::Getattr, 16),
+        ];
         const SYNCS: [(Kind, u64); 4] =
             [(Kind::Create, 1), (Kind::Open, 4), (Kind::Write, 6), (Kind::Sync, 6)];
         let mix: &[(Kind, u64)] = match rule {
             Rule::AppendFenced | Rule::AppendReopened => &APPENDS,
             Rule::AppendCloses | Rule::ReadAgain | Rule::NarrowRefused => &READS,
             Rule::SyncParts => &SYNCS,
+            Rule::LooksWait => &LOOKS,
             _ => &CUTS,
         };
         self.contend(mix);
@@ -317,6 +326,12 @@ impl Plan {
         }
         if matches!(rule, Rule::AppendCloses | Rule::ReadAgain | Rule::NarrowRefused) {
             self.last_crash = false;
+        }
+        if rule == Rule::LooksWait {
+            // Only what was written before a truncation shows that a size lies in between: few calls
+            // run beside each other.
+            (self.depth, self.last_crash) = (1, false);
+            (self.call_count, self.faults_ns) = (60, 200 * MS);
         }
         self.faults = Faults { server_crash_count, cut_count, pause_count, ..Faults::NONE };
     }

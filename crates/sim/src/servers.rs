@@ -41,6 +41,7 @@ pub(crate) const fn is_spread(rule: Rule) -> bool {
             | Rule::AppendCloses
             | Rule::CutEndFirst
             | Rule::CutsDurable
+            | Rule::LooksWait
             | Rule::SyncParts
             | Rule::ReadAgain
             | Rule::CutPages
@@ -84,6 +85,7 @@ impl Servers {
             Rule::AppendCloses
             | Rule::CutEndFirst
             | Rule::CutsDurable
+            | Rule::LooksWait
             | Rule::SyncParts
             | Rule::CutPages
             | Rule::PageParts
@@ -101,6 +103,7 @@ impl Servers {
         }
         let crash_count = match rule {
             Rule::AppendCloses
+            | Rule::LooksWait
             | Rule::ReadAgain
             | Rule::CutPages
             | Rule::PageParts

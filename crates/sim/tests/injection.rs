@@ -191,6 +191,7 @@ mod rules {
         append_reopened AppendReopened,
         cut_end_first CutEndFirst,
         cuts_durable CutsDurable,
+        looks_wait LooksWait,
         sync_parts SyncParts,
         read_again ReadAgain,
         narrow_refused NarrowRefused,

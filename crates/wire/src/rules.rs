@@ -132,6 +132,8 @@ rules! {
     CutEndFirst "cut-end-first",
     /// A part is cut durably before the home shard is told.
     CutsDurable "cuts-durable",
+    /// What a file over several data shards has is looked at while no truncation of it runs.
+    LooksWait "looks-wait",
     /// A sync of a file's contents goes to all shards that may have some.
     SyncParts "sync-parts",
     /// What was short is read again once the size of a file over several data shards is known.
