@@ -281,23 +281,34 @@ fn what_a_stopped_mount_had_under_way_is_refused_and_its_writers_are_told() {
     });
     let mut refused_count = 0;
     for (count, synced) in synced.iter().enumerate() {
-        let found = fs::read(other.dir.join(format!("f{count}"))).unwrap();
+        let [found, own] =
+            [&other, &holder].map(|mount| fs::read(mount.dir.join(format!("f{count}"))).unwrap());
         let (mine, others) = (vec![1; BYTES], b"other".to_vec());
+        let both = [&mine[..], &others].concat();
+        let name_of = |bytes: &Vec<u8>| match bytes {
+            it if *it == mine => "its own",
+            it if *it == others => "the other mount's",
+            it if *it == both => "both",
+            _ => "a mixture",
+        };
+        let seen = format!(
+            "f{count}: synced {synced:?}, the other mount sees {} bytes, {}, the writer {}, {}",
+            found.len(),
+            name_of(&found),
+            own.len(),
+            name_of(&own)
+        );
         match synced {
             Err(error) => {
-                assert_eq!(error.raw_os_error(), Some(5), "{error}");
-                assert_eq!(found, others, "f{count}");
+                assert_eq!(error.raw_os_error(), Some(5), "{seen}");
+                assert!(found == others, "{seen}");
                 refused_count += 1;
             }
             // Executed before the other mount wrote; or after it, over its bytes, for a writer that
             // had to wait.
-            Ok(()) => assert!(
-                found == [&mine[..], &others].concat() || found == mine,
-                "f{count} has {} bytes",
-                found.len()
-            ),
+            Ok(()) => assert!(found == both || found == mine, "{seen}"),
         }
-        assert_eq!(fs::read(holder.dir.join(format!("f{count}"))).unwrap(), found);
+        assert!(own == found, "{seen}");
     }
     assert!(refused_count > 0, "nothing was under way");
     assert_eq!(writes(&fixture, &holder, "lost"), refused_count);
