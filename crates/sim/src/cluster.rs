@@ -1,22 +1,14 @@
-//! Several servers: the map that names them, which each learns of at its own time, and partitions
-//! between two servers or between a client and one of them, also in one direction only.
+//! Several servers: the map that names them, and partitions between two servers or between a client and
+//! one of them, also in one direction only.
 
-use crate::due::{Due, End, Place, ServerLaneId};
-use crate::number::{narrow_u16, wide};
-use crate::plan::MS;
+use crate::due::{End, Place, ServerLaneId};
+use crate::number::narrow_u16;
 use crate::servers::{Lives, SERVER_COUNT_MAX};
 use crate::simulation::Simulation;
-use interface::{ConnId, Event, Span};
+use interface::ConnId;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use test_runtime::Incoming;
-use wire::{
-    Map, MapEpoch, ServerAddress, ServerId, ServerRow, ShardCounts, ShardId, ShardRun, Term, Wire,
-};
-
-/// A server learns of a map sooner than recoveries end. Until then it refuses clients that know the
-/// map from another server, and would evict them.
-const MAP_NS_MAX: u64 = 4_000_000_000;
+use wire::{Map, ServerAddress, ServerId, ShardCounts, ShardId, Term};
 
 /// The port of the first server.
 const PORT_FIRST: u16 = 7001;
@@ -36,9 +28,9 @@ pub(crate) fn id_of(server: usize) -> ServerId {
     ServerId(narrow_u16(server + 1))
 }
 
-fn address_of(server: usize) -> ServerAddress {
+pub(crate) fn address_of(server: usize) -> SocketAddr {
     let port = PORT_FIRST + narrow_u16(server);
-    ServerAddress::At(SocketAddr::from(([10, 0, 0, 1], port)))
+    SocketAddr::from(([10, 0, 0, 1], port))
 }
 
 /// The server with this address; `None` for the address that a client was started with.
@@ -63,51 +55,8 @@ impl Simulation {
             let term = Term::of_boot(server.boot_id);
             return Map::single_server(server.lane_count, shards, term);
         }
-        let servers = || self.servers[..self.joined_count].iter().enumerate();
-        let rows = servers().map(|(index, server)| ServerRow {
-            id: id_of(index),
-            lane_count: server.lane_count,
-            address: address_of(index),
-        });
-        let rows: Vec<ServerRow> = rows.collect();
-        let count = narrow_u16(self.servers.len());
-        let runs = |first: fn(u16) -> ShardId, shard_count: u16| {
-            servers().map(move |(index, server)| ShardRun {
-                first: first(narrow_u16(index) * (shard_count / count)),
-                shard_count: shard_count / count,
-                server: id_of(index),
-                term: Term::of_boot(server.boot_id),
-            })
-        };
-        let runs: Vec<ShardRun> =
-            runs(ShardId::meta, shards.meta).chain(runs(ShardId::data, shards.data)).collect();
-        let boots: u64 = servers().map(|(_, server)| server.boot_id).sum();
-        let epoch = MapEpoch(boots + wide(self.generations.len()));
-        let joined = |shard_count: u16| shard_count / count * narrow_u16(self.joined_count);
-        let joined = ShardCounts { meta: joined(shards.meta), data: joined(shards.data) };
-        let map = Map::new(epoch, joined, rows.into(), runs.into());
-        let map = map.and_then(|map| map.with_generations(self.generations_of(shards)));
-        #[expect(clippy::expect_used, reason = "each server has as many shards as the others")]
-        map.expect("a map of all servers that have joined")
-    }
-
-    /// A server has started: each of the others learns of the map that says so, sooner or later.
-    pub(crate) fn publish_map(&mut self, started: usize) {
-        for other in (0..self.joined_count).filter(|other| *other != started) {
-            let mean_ns = self.prng.pick(&[MS, 50 * MS, 1_000 * MS]).unwrap_or(MS);
-            let delay_ns = self.prng.span_ns(mean_ns).min(MAP_NS_MAX);
-            self.schedule_at(self.now_ns + delay_ns, Due::Map(other));
-        }
-    }
-
-    /// A server learns of the newest map. One that is down reads it when it starts.
-    pub(crate) fn learn_map(&mut self, server: usize) {
-        let map = self.map();
-        self.log_line(|| format!("server {server}: map {:?}", map.epoch()));
-        for lane in 0..self.servers[server].lanes.len() {
-            let event = Incoming::new(Event::Map(Span::default()), map.to_bytes());
-            self.deliver(Place::Server(server, lane), event);
-        }
+        #[expect(clippy::expect_used, reason = "the first servers are there from the beginning")]
+        self.cluster().map().expect("a map of all servers that have joined")
     }
 
     /// The numbers of the present processes of the servers.

@@ -202,6 +202,13 @@ impl Plan {
                 self.call_count = self.call_count.max(25);
                 self.peer_faults = true;
             }
+            Rule::MapAwaited => {
+                // Two servers restart, and each learns late of the other's start.
+                self.contend(&WRITES);
+                self.client_dies_too = false;
+                (self.last_crash, self.last_client_crash) = (true, false);
+                self.faults = Faults { server_crash_count: 4, ..Faults::NONE };
+            }
             Rule::PreparedKept
             | Rule::DecidedKept
             | Rule::OutcomeAsked
@@ -231,7 +238,6 @@ impl Plan {
             | Rule::OffUnacked
             | Rule::TwoPhaseOrder
             | Rule::LeaseWaiter
-            | Rule::MapAwaited
             | Rule::Parties => {}
         }
         self

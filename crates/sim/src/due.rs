@@ -56,6 +56,8 @@ pub(crate) enum ScheduledFault {
     Pause,
     Clock,
     Interrupt,
+    /// Something goes wrong with etcd.
+    Etcd,
 }
 
 /// An event that is due.
@@ -87,8 +89,12 @@ pub(crate) enum Due {
     Fault(ScheduledFault),
     StartServer(usize),
     ApplyBatch(usize),
-    /// A server learns of the newest map.
-    Map(usize),
+    /// A call of etcd arrives, or its answer.
+    Etcd(u64),
+    /// A process in the registry goes on, by its number and life.
+    Member(usize, u64),
+    /// A server sees what has changed in the registry.
+    Watch(usize, u64),
     TraceStep,
     MaliciousFrame,
     Rotation(RotationStep),

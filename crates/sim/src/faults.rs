@@ -30,6 +30,7 @@ impl Simulation {
             (ScheduledFault::Pause, faults.pause_count),
             (ScheduledFault::Clock, faults.clock_count),
             (ScheduledFault::Interrupt, faults.interrupt_count),
+            (ScheduledFault::Etcd, self.plan.etcd.fault_count),
         ];
         for (fault, count) in counts {
             for _ in 0..count {
@@ -86,6 +87,7 @@ impl Simulation {
                 };
             }
             ScheduledFault::Interrupt => self.interrupt_some(),
+            ScheduledFault::Etcd => self.inject_etcd_fault(),
         }
     }
 

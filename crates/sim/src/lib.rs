@@ -6,9 +6,10 @@
 //! processes crash at any point, clocks jump, the secret is rotated. The workload, its limits and
 //! all faults follow from one seed on one thread, so that a seed repeats its run.
 //!
-//! A third of the runs has two to four servers, each with a store and lanes of its own. They die one
-//! by one, learn of maps at different times, and lose each other or single clients, also in one
-//! direction only.
+//! A third of the runs has two to four servers, each with a store and lanes of its own, and an etcd. They
+//! die one by one, start and join through the registry, learn of maps at different times, and lose each
+//! other or single clients, also in one direction only. etcd is away, loses answers, ends leases, and is
+//! restored from an older copy.
 //!
 //! In half of the runs the clients cache under leases as their kernels do, also while their processes
 //! are stopped, and their clocks run faster or slower than the server's.
@@ -52,11 +53,14 @@ mod due;
 mod durability;
 mod early;
 mod early_names;
+mod etcd;
+mod etcd_plan;
 mod faults;
 mod generations;
 mod local_opens;
 mod lying_disk;
 mod malicious_client;
+mod membership;
 mod model;
 mod mount_cache;
 mod net;

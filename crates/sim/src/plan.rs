@@ -2,6 +2,7 @@
 //!
 //! Most runs are short and use few names, so that changes conflict.
 
+use crate::etcd_plan::EtcdPlan;
 use crate::number::narrow_u16;
 use crate::servers::Servers;
 use crate::trace::TraceStep;
@@ -204,6 +205,8 @@ pub(crate) struct Plan {
     pub(crate) recall_ns_max: u64,
     /// Messages between the server's lanes get lost, repeated, delayed and reordered.
     pub(crate) peer_faults: bool,
+    /// How etcd behaves, if there are several servers.
+    pub(crate) etcd: EtcdPlan,
     /// The scripted calls of the run.
     pub(crate) trace: &'static [TraceStep],
     pub(crate) injection: Option<Injection>,
@@ -253,8 +256,14 @@ impl Plan {
             Some(Injection::Rule(rule) | Injection::Control(rule)) => Servers::for_rule(rule, seed),
             Some(Injection::LostBatch | Injection::LostResend | Injection::LostSync) => None,
         };
+        let etcd = match self.injection {
+            Some(Injection::Rule(rule) | Injection::Control(rule)) => {
+                EtcdPlan::for_rule(rule, seed)
+            }
+            _ => EtcdPlan::of_seed(seed),
+        };
         match servers {
-            Some(servers) => self.over(servers),
+            Some(servers) => Self { etcd, ..self }.over(servers),
             None => self,
         }
     }
@@ -378,6 +387,7 @@ impl Plan {
             term_changes: prng.clone().one_in(5),
             recall_ns_max: speeds.request_ns * RECALL_FACTOR,
             peer_faults: prng.clone().one_in(3),
+            etcd: EtcdPlan::NONE,
             trace: &[],
             injection,
         };

@@ -74,18 +74,23 @@ impl Server {
 impl Simulation {
     /// Starts all servers. The first map names all of them.
     pub(crate) fn start_servers(&mut self) {
-        let servers = 0..self.joined_count;
-        servers.clone().for_each(|server| self.begin_start(server));
-        servers.for_each(|server| self.launch(server));
+        if self.servers.len() > 1 {
+            return self.begin_cluster();
+        }
+        self.start_server(0);
     }
 
-    /// Starts a server, if it is down. The others learn of it from the next map.
+    /// Starts a server, if it is down; one of several when it has begun that in the registry.
     pub(crate) fn start_server(&mut self, server: usize) {
-        if !self.servers[server].up {
-            self.begin_start(server);
-            self.launch(server);
-            self.publish_map(server);
+        if self.servers[server].up || self.is_at_work(server) {
+            return;
         }
+        self.begin_start(server);
+        if self.servers.len() > 1 {
+            return self.begin_in_registry(server);
+        }
+        let map = self.map();
+        self.launch(server, &map);
     }
 
     /// Servers that are down start now.
@@ -106,9 +111,9 @@ impl Simulation {
     }
 
     /// Starts the lanes of a server from the durable state, as `store` and `serve` do.
-    fn launch(&mut self, server: usize) {
-        let (boot_id, map) = (self.servers[server].boot_id, self.map());
-        let restore = match self.restore(server, &map) {
+    pub(crate) fn launch(&mut self, server: usize, map: &Map) {
+        let boot_id = self.servers[server].boot_id;
+        let restore = match self.restore(server, map) {
             Ok(restore) => restore,
             Err(fault) => {
                 return self.violates(format!("I17: boot {boot_id} cannot start: {fault:?}"));
@@ -121,7 +126,7 @@ impl Simulation {
         let Promised { share, lease_term_ms } = promises;
         let (id, lane_count) = (id_of(server), started.lane_count);
         self.log_line(|| format!("server {server}: boot {boot_id}, {lane_count} lanes, {share:?}"));
-        for restored in restore.into_lanes_of(&map, id) {
+        for restored in restore.into_lanes_of(map, id) {
             let started = &mut self.servers[server];
             let lane = started.lanes.len();
             let space =
@@ -440,7 +445,7 @@ impl Simulation {
     /// A server process crashes and loses everything that is not durable.
     pub(crate) fn crash_server(&mut self, server: usize) {
         if !std::mem::replace(&mut self.servers[server].up, false) {
-            return;
+            return self.crash_starting(server);
         }
         self.log_line(|| format!("server {server}: crash"));
         self.drop_malicious_conns(server);
@@ -448,6 +453,7 @@ impl Simulation {
         self.early_modes = EarlyModes::default();
         self.early_names = EarlyNames::default();
         self.crash_count += 1;
+        self.end_in_registry(server);
         self.servers[server].life += 1;
         for sim_lane in std::mem::take(&mut self.servers[server].lanes) {
             for operation in sim_lane.operations.into_values() {
@@ -471,6 +477,16 @@ impl Simulation {
             }
         }
         self.schedule_in(self.plan.speeds.restart_ns, Due::StartServer(server));
+    }
+
+    /// A server process that has begun a start, and no lanes yet, may crash as well.
+    fn crash_starting(&mut self, server: usize) {
+        if server < self.joined_count && self.is_at_work(server) && self.prng.one_in(2) {
+            self.log_line(|| format!("server {server}: crash as it starts"));
+            self.end_in_registry(server);
+            self.servers[server].life += 1;
+            self.schedule_in(self.plan.speeds.restart_ns, Due::StartServer(server));
+        }
     }
 }
 

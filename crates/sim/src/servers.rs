@@ -80,6 +80,7 @@ impl Servers {
             | Rule::DecidedKept
             | Rule::OutcomeAsked
             | Rule::PresumedAbort
+            | Rule::MapAwaited
             | Rule::NewInodeLocked => 0,
             Rule::AppendFenced | Rule::AppendReopened => 3,
             Rule::AppendCloses

@@ -11,8 +11,10 @@ use crate::cluster::Parted;
 use crate::due::{CLOCK_RATE, Due, End, Place};
 use crate::early::EarlyModes;
 use crate::early_names::EarlyNames;
+use crate::etcd::Etcd;
 use crate::lying_disk::LyingDisk;
 use crate::malicious_client::MaliciousClient;
+use crate::membership::Member;
 use crate::net::Conn;
 use crate::number::narrow;
 use crate::plan::{DiskBehaviour, Injection, Plan};
@@ -41,8 +43,9 @@ pub(crate) struct Simulation {
     pub(crate) servers: Vec<Server>,
     /// The first servers, which the map names.
     pub(crate) joined_count: usize,
-    /// The servers that take what is new, from one change of that to the next.
-    pub(crate) generations: Vec<Vec<usize>>,
+    pub(crate) etcd: Etcd,
+    /// The processes in the registry: the servers', and an administrator's.
+    pub(crate) members: Vec<Member>,
     pub(crate) parted: Parted,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) conns: BTreeMap<ConnId, Conn>,
@@ -113,7 +116,8 @@ impl Simulation {
             event_count: 0,
             servers: (0..plan.server_count).map(|_| Server::new()).collect(),
             joined_count,
-            generations: vec![(0..joined_count).collect()],
+            etcd: Etcd::new(seed),
+            members: (0..=plan.server_count).map(|_| Member::default()).collect(),
             parted: Parted::default(),
             mounts: Vec::new(),
             conns: BTreeMap::new(),
@@ -241,7 +245,9 @@ impl Simulation {
             Due::Fault(fault) => self.inject_fault(fault),
             Due::StartServer(server) => self.start_server(server),
             Due::ApplyBatch(server) => self.apply_next_batch(server),
-            Due::Map(server) => self.learn_map(server),
+            Due::Etcd(number) => self.move_etcd_call(number),
+            Due::Member(by, life) => self.on_member_due(by, life),
+            Due::Watch(server, life) => self.watch(server, life),
             Due::TraceStep => self.take_trace_step(),
             Due::MaliciousFrame => self.run_malicious_client(),
             Due::Rotation(step) => self.step_rotation(step),

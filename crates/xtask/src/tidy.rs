@@ -33,7 +33,7 @@ const EDGES: [(&str, &[&str]); 21] = [
     ("store", &["wire", "disk", "interface", "ring", "bind-lmdb"]),
     ("check", &["wire", "disk", "store"]),
     ("test-runtime", &["wire", "disk", "interface"]),
-    ("sim", &["wire", "disk", "interface", "meta", "lane", "client", "test-runtime"]),
+    ("sim", &["wire", "disk", "interface", "meta", "lane", "client", "registry", "test-runtime"]),
     ("library", &["wire", "interface", "client", "ring", "seal"]),
     ("bench", &["wire", "disk", "interface", "lane", "ring", "library", "registry", "seal"]),
     (
