@@ -80,17 +80,21 @@ const CALLS: [&str; 22] = [
     "close",
 ];
 
-/// A server that can be made to say nothing, and a mount of it.
+/// A server that can be made to say nothing, and a mount of it. Another mount has made what is there:
+/// in directories of its own it creates and removes names without waiting.
 fn begin(fixture: &Fixture) -> (Server, Mount) {
     let server = fixture.serve("127.0.0.1:0");
-    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
+    let mount_at = |name| fixture.mount(&server.address, name, &["--export", "up"]);
+    let maker = mount_at("maker");
     // Each has its own: the kernel lets nobody past who waits for the same directory.
     for call in CALLS {
-        let home = mount.dir.join(call);
+        let home = maker.dir.join(call);
         fs::create_dir_all(home.join("many")).unwrap();
         fs::write(home.join("file"), "x".repeat(8192)).unwrap();
         fs::write(home.join("old"), "").unwrap();
     }
+    maker.stop();
+    let mount = mount_at("mnt");
     (server, mount)
 }
 
