@@ -115,6 +115,10 @@ impl Place {
 }
 
 impl Directories {
+    fn place(&self, inode: InodeNo) -> &Place {
+        &self.places[place_of(inode.0, COUNT)]
+    }
+
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.held_count.load(Ordering::SeqCst) == 0
@@ -126,7 +130,7 @@ impl Directories {
     }
 
     fn find(&self, inode: InodeNo) -> Option<(&Place, u64)> {
-        let place = &self.places[place_of(inode.0, COUNT)];
+        let place = self.place(inode);
         let state = place.state.load(Ordering::SeqCst);
         let is_held = state & bit::HELD != 0 && place.inode.load(Ordering::SeqCst) == inode.0;
         // A place that was given to another directory meanwhile has another generation.
@@ -152,7 +156,7 @@ impl Directories {
             return None;
         }
         let inode = new.attr.inode;
-        let place = &self.places[place_of(inode.0, COUNT)];
+        let place = self.place(inode);
         let before = place.state.load(Ordering::SeqCst);
         if is_busy(before) || before & (bit::NEW | bit::WRITTEN) != 0 {
             return None;
@@ -278,7 +282,7 @@ impl Directories {
         if before.is_none_or(|before| is_busy(before - COUNT_ONE)) {
             return 0;
         }
-        self.places[place_of(inode.0, COUNT)].waiters.swap(0, Ordering::SeqCst)
+        self.place(inode).waiters.swap(0, Ordering::SeqCst)
     }
 
     /// No further name is changed behind.
