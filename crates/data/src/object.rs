@@ -133,6 +133,8 @@ pub(crate) struct Object {
     pub(crate) used: bool,
     /// The blocks whose checksums are changing.
     pub(crate) blocks: Blocks,
+    /// The record that makes the file wide is not durable.
+    pub(crate) widening: bool,
     /// The file's layout, if a request has stated it.
     pub(crate) layout: Option<Layout>,
     /// Of a file with objects behind the first: the lengths of those that exist.
@@ -168,6 +170,7 @@ impl Object {
             absent: false,
             used: true,
             blocks: Blocks::new(),
+            widening: false,
             layout: None,
             stripe_bytes: BTreeMap::new(),
             unsynced_stripes: BTreeSet::new(),

@@ -222,6 +222,7 @@ impl Shards {
     pub fn on_logged(&mut self, turn: &mut Turn<'_>, inode: InodeNo) {
         if let Some(object) = self.objects.get_mut(&inode) {
             object.fence_count = object.fence_count.saturating_sub(1);
+            object.widening &= object.fence_count > 0;
             self.advance(turn, inode);
         }
     }
@@ -235,6 +236,7 @@ impl Shards {
             let Some(object) = self.objects.get_mut(&inode) else { continue };
             object.fence_count = 0;
             let changes = object.take_changes();
+            self.stop_widening(inode);
             self.fail_all(turn, inode, changes, Status::Io);
             self.advance(turn, inode);
         }

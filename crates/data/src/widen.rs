@@ -32,7 +32,7 @@ impl Shards {
         if self.wide_layout(inode).is_none() {
             return if is_queued { Width::Widening } else { Width::Narrow };
         }
-        let is_lasting = object.is_none_or(|object| object.fence_count == 0);
+        let is_lasting = object.is_none_or(|object| !object.widening);
         if is_lasting { Width::Wide } else { Width::Widening }
     }
 
@@ -56,8 +56,22 @@ impl Shards {
             return true;
         }
         object.layout = Some(layout);
+        object.widening = true;
         // The next stripe of this part: it would be recorded soon.
         self.record_stripes(inode, layout, BTreeSet::from([layout.stripe_count.into()]));
         false
+    }
+
+    /// Nothing more will be recorded. A file that was about to be spread is at its home shard
+    /// alone, as before: nobody was told otherwise.
+    pub(crate) fn stop_widening(&mut self, inode: InodeNo) {
+        let Some(object) = self.objects.get_mut(&inode) else { return };
+        if !core::mem::take(&mut object.widening) {
+            return;
+        }
+        object.layout = object.layout.map(|layout| Layout { narrow: true, ..layout });
+        object.stripe_bytes.clear();
+        object.unsynced_stripes.clear();
+        self.stripes.remove(&inode);
     }
 }

@@ -4,7 +4,8 @@
 //! ```text
 //! a request that takes the file for narrow ─ it is ─▶ executed, as of a file at one shard
 //!                                          ├ it is wide ─▶ MustWiden
-//!                                          └ in between ─▶ RetryLater
+//!                                          └ in between ─▶ RetryLater, for as long as the log can
+//!                                                         still make it wide
 //! Widen ─▶ no client has pages of it ─▶ data::Shards: recorded durably ─▶ answer
 //! ```
 
@@ -62,8 +63,6 @@ impl Lane {
         }
         let status = match width {
             Width::Widening => Status::RetryLater,
-            // The record may never be durable: a restart would find the file narrow.
-            Width::Wide if self.commit.has_failed() => Status::RetryLater,
             Width::Narrow | Width::Wide => Status::MustWiden,
         };
         if status == Status::MustWiden && request.op.row().retry == Retry::Once {

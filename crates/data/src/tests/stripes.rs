@@ -559,6 +559,42 @@ fn record_in_order(stripe_unit_bytes: u64, count: usize) -> (usize, usize) {
     (recorded.len(), waits)
 }
 
+/// The log fails while the file becomes wide, or behind that.
+#[test]
+fn a_file_that_was_not_made_wide_durably_is_read_as_before() {
+    for is_durable in [false, true] {
+        let (mut world, inode) = part_of_two(0);
+        world.layout.narrow = true;
+        let clears = wire::ClearPrivileges::Nothing;
+        let write = Write { inode, file_offset: 0, append: false, clears };
+        world.ask(Op::Write, &write, Some(b"bytes")).unwrap();
+        assert_eq!(world.shards.width(inode), Width::Narrow);
+        world.layout = world.layout.widened();
+        let token = world.request(Op::Widen, &wire::Widen { inode }, None);
+        assert_eq!(world.shards.width(inode), Width::Widening);
+        if is_durable {
+            world.run();
+            assert!(world.answers.remove(&token).expect("an answer").is_ok());
+        } else {
+            let recorded = world.shards.outcome();
+            assert!(matches!(recorded, Some(Outcome::Record { .. })), "{recorded:?}");
+        }
+        world.with(|shards, turn| shards.fence(turn));
+        let width = if is_durable { Width::Wide } else { Width::Narrow };
+        assert_eq!(world.shards.width(inode), width);
+        world.layout.narrow = !is_durable;
+        let read = Read { inode, file_offset: 0, read_bytes: 9, accesses: false };
+        assert_eq!(world.ask(Op::Read, &read, None).unwrap().1, b"bytes");
+        let seek = Seek { inode, file_offset: 0, hole: true };
+        let (answer, _) = world.ask(Op::Seek, &seek, None).unwrap();
+        assert!(matches!(answer, Answer::Sought(5)), "{answer:?}");
+        if !is_durable {
+            let ended = world.answers.remove(&token).expect("an answer");
+            assert!(matches!(ended, Err(Status::Io)), "{ended:?}");
+        }
+    }
+}
+
 #[test]
 fn what_is_written_behind_follows_the_end_of_its_part() {
     const UNIT: u64 = 1 << 16;
