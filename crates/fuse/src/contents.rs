@@ -143,22 +143,15 @@ impl MountLane {
             Write { inode, file_offset, append, bulk: Some(bulk), sync, clears, behind: false };
         let made = (turn.now.mono, &Call::Write(write));
         let asked = begin_call(self.cache.as_ref(), &mut self.client, made);
-        let abandoned = match self.pendings.get_mut(pending_id) {
-            Some(pending) => {
-                pending.continuation = Continuation::CopyWritten { buf: bulk.buf };
-                pending.asked = asked;
-                pending.abandoned
-            }
+        let Some(pending) = self.pendings.get_mut(pending_id) else {
             // The kernel then copies by itself.
-            None => {
-                turn.act(Action::Release { buf: bulk.buf });
-                return self.reply(turn, pending_id, Status::NotSupported, Span::default(), None);
-            }
+            turn.act(Action::Release { buf: bulk.buf });
+            return self.reply(turn, pending_id, Status::NotSupported, Span::default(), None);
         };
+        pending.continuation = Continuation::CopyWritten { buf: bulk.buf };
+        pending.asked = asked;
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, Call::Write(write));
-        if abandoned {
-            self.abandon_again.push(pending_id);
-        }
+        self.note_abandoned(pending_id);
     }
 }

@@ -65,6 +65,16 @@ impl WriteBehind {
         self.table.as_ref().map(|table| table.counts())
     }
 
+    /// A request waits for nothing of this any more. Returns whether it did.
+    pub(crate) fn end_wait_of(&mut self, pending_id: usize) -> bool {
+        let count = self.waiting.len() + self.further.len();
+        let is_it =
+            |waiting: &Waiting| matches!(waiting, Waiting::Request(id) if *id == pending_id);
+        self.waiting.retain(|(_, waiting)| !is_it(waiting));
+        self.further.retain(|id| *id != pending_id);
+        self.waiting.len() + self.further.len() < count
+    }
+
     /// Whether this is the id of such a call.
     pub(crate) const fn has_made(call: CallId) -> bool {
         call.0 >= FIRST_CALL && call.0 < FIRST_CALL << 1

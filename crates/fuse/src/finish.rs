@@ -425,12 +425,9 @@ impl MountLane {
         pending.continuation = continuation;
         pending.asked = asked;
         pending.asked_server = true;
-        let abandoned = pending.abandoned;
         let call = CallId(u64::try_from(pending_id).unwrap_or(u64::MAX));
         self.client.call(turn, call, request);
-        if abandoned {
-            self.abandon_again.push(pending_id);
-        }
+        self.note_abandoned(pending_id);
     }
 
     fn reply_value(

@@ -13,8 +13,8 @@ use crate::lane::MountLane;
 use crate::pending::Wait;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use interface::{Action, KernelAction, Mono, MountMessage, PeerAction, Ticket, Turn};
-use wire::LaneId;
+use interface::{Action, KernelAction, Mono, MountMessage, PeerAction, Span, Ticket, Turn};
+use wire::{LaneId, Status};
 
 /// The time from a signal to the first check of its process.
 const FIRST_CHECK_MS: u64 = 20;
@@ -156,11 +156,44 @@ impl MountLane {
         }
     }
 
-    /// Abandons a request: its process does not read the reply.
+    /// A request has begun to wait: an interrupt applies to all that it waits for.
+    pub(crate) fn note_abandoned(&mut self, pending_id: usize) {
+        if self.pendings.get(pending_id).is_some_and(|pending| pending.abandoned) {
+            self.abandon_again.push(pending_id);
+        }
+    }
+
+    /// Abandons those again. Returns whether there were any.
+    pub(crate) fn abandon_again(&mut self, turn: &mut Turn<'_>) -> bool {
+        let again = core::mem::take(&mut self.abandon_again);
+        for pending_id in &again {
+            // Its number may be that of another request meanwhile.
+            if self.pendings.get(*pending_id).is_some_and(|pending| pending.abandoned) {
+                self.abandon(turn, *pending_id);
+            }
+        }
+        !again.is_empty()
+    }
+
+    /// Abandons a request: its process does not read the reply. One that waits here for others, which
+    /// the server may not answer either, has done nothing yet and is over.
     pub(crate) fn abandon(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         let Some(pending) = self.pendings.get_mut(pending_id) else { return };
         pending.abandoned = true;
-        if pending.wait == Wait::Call {
+        let is_over = match core::mem::replace(&mut pending.wait, Wait::Call) {
+            Wait::Groups => {
+                pending.wait = Wait::Groups;
+                return;
+            }
+            Wait::Call => self.behind.end_wait_of(pending_id),
+            Wait::Written(ended) => {
+                self.behind.end_wait_of(pending_id);
+                ended.is_some()
+            }
+        };
+        if is_over {
+            self.reply(turn, pending_id, Status::Interrupted, Span::default(), None);
+        } else {
             self.client.interrupt(turn, call_id(pending_id));
         }
     }

@@ -106,7 +106,7 @@ pub struct MountLane {
     pub(crate) behind: WriteBehind,
     state: MountState,
     unmounted: bool,
-    /// Abandoned requests whose next call was just made.
+    /// Abandoned requests that have just begun to wait again.
     pub(crate) abandon_again: Vec<usize>,
     logged_state: ServerState,
     /// Buffer for listings, reused.
@@ -209,7 +209,7 @@ impl MountLane {
     /// Begins a request, also for a second time when the caller's groups are known.
     pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
         if self.is_behind(turn, pending_id) || self.open_at_once(turn, pending_id) {
-            return;
+            return self.note_abandoned(pending_id);
         }
         let Some(pending) = self.pendings.get(pending_id) else { return };
         let decoded = pending.decoded();
@@ -250,11 +250,8 @@ impl MountLane {
                     pending.continuation = continuation;
                     pending.asked_server |= waits;
                     pending.asked = asked;
-                    if pending.abandoned {
-                        // The interrupt applies to all calls of the request.
-                        self.abandon_again.push(pending_id);
-                    }
                 }
+                self.note_abandoned(pending_id);
             }
             Ok(Decoded::Done) => self.reply(turn, pending_id, Status::Ok, Span::default(), None),
             Ok(Decoded::Release(inode, handle)) => {
@@ -546,6 +543,7 @@ impl Core for MountLane {
             self.end_dropped_creates(turn);
             self.note_use();
             self.register_old(turn);
+            let abandons = self.abandon_again(turn);
             self.client.settle(turn);
             self.set_term();
             self.check_late_changes();
@@ -570,12 +568,9 @@ impl Core for MountLane {
                 return;
             }
             let has_recalls = self.take_recalls(turn);
-            if !self.end_local_opens(turn) && !has_recalls && !answered {
+            if !self.end_local_opens(turn) && !has_recalls && !answered && !abandons {
                 break;
             }
-        }
-        for pending_id in core::mem::take(&mut self.abandon_again) {
-            self.abandon(turn, pending_id);
         }
         self.check_interrupted(turn);
         self.wake_for_recalls(turn);

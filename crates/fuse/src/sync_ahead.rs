@@ -6,8 +6,8 @@
 //! ```text
 //! FSYNC ─ writing ─▶ SYNC of both shards ─ written ─▶ SYNC of the data shard ─ all ─▶ reply
 //! ```
-//! Invariant: the request waits for what is under way in any case, so its number is not given to
-//! another one before that.
+//! Invariant: the request waits for what is under way, unless it is abandoned; then its call has ended
+//! before its number is given to another one.
 
 use crate::begin::Decoded;
 use crate::behind::Behind;
@@ -65,9 +65,6 @@ impl MountLane {
         }
         let Some(pending) = self.pendings.get_mut(pending_id) else { return true };
         pending.wait = Wait::Call;
-        if pending.abandoned {
-            self.abandon_again.push(pending_id);
-        }
         let written = table.take_error(inode).map_or(Ok(()), Err);
         if let Some(ended) = ended {
             let result = written.and(ended).map(|()| Answer::Done);

@@ -252,21 +252,46 @@ fn a_sync_that_has_begun_reports_the_write_that_fails() {
     assert_eq!(harness.reply().status, Status::Ok);
 }
 
-#[test]
-fn a_killed_process_leaves_its_sync_when_the_contents_are_written() {
-    let (mut harness, write) = writing();
-    let names = fsync_ahead(&mut harness);
-    harness.kernel_request(Opcode::Interrupt, 13, InodeNo(0), &u64s(&[12]));
-    harness.wait_ms(1_000);
-    assert!(harness.replies.is_empty(), "the write is waited for in any case");
-    end_write(&mut harness, &write);
-    harness.event(Event::Tick);
+/// The process of the request with this number is killed.
+fn kill(harness: &mut Harness, unique: u64) {
+    harness.kernel_request(Opcode::Interrupt, 13, InodeNo(0), &u64s(&[unique]));
+    harness.wait_ms(20);
     assert_eq!(harness.reply().status, Status::Interrupted);
-    for received in [names, harness.take()] {
-        harness.answer(&received, &[]);
+}
+
+#[test]
+fn a_killed_process_leaves_its_sync() {
+    for is_written_first in [false, true] {
+        let (mut harness, write) = writing();
+        let names = fsync_ahead(&mut harness);
+        let mut left = [Some(&names), None];
+        if is_written_first {
+            end_write(&mut harness, &write);
+        }
+        let contents = is_written_first.then(|| harness.take());
+        left[1] = contents.as_ref();
+        kill(&mut harness, 12);
+        if !is_written_first {
+            end_write(&mut harness, &write);
+        }
+        assert!(harness.requests.is_empty(), "it has no caller");
+        left.into_iter().flatten().for_each(|received| harness.answer(received, &[]));
+        assert!(harness.replies.is_empty());
+        assert_eq!(harness.lane.client().busy_count(), 0);
     }
-    assert!(harness.replies.is_empty());
-    assert_eq!(harness.lane.client().busy_count(), 0);
+}
+
+#[test]
+fn a_killed_process_does_not_wait_for_what_is_under_way() {
+    let (mut harness, write) = writing();
+    let seek = [u64s(&[1, 0]), u32s(&[3, 0])].concat();
+    harness.kernel_request(Opcode::Lseek, 12, FILE, &seek);
+    assert!(harness.requests.is_empty() && harness.replies.is_empty(), "the write is under way");
+    kill(&mut harness, 12);
+    end_write(&mut harness, &write);
+    assert!(harness.requests.is_empty() && harness.replies.is_empty(), "it is over");
+    harness.kernel_request(Opcode::Lseek, 14, FILE, &seek);
+    assert_eq!(harness.take().head.op, Op::Seek, "others go on");
 }
 
 /// Another lane of the mount tells that something of the file is over, which was earlier.

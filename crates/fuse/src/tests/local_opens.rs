@@ -172,6 +172,16 @@ fn a_change_of_this_mount_waits_for_it_on_any_lane() {
         assert!(harness.requests.is_empty(), "{opcode:?}");
         harness.is_registered(&register);
         assert_eq!(harness.take().head.op, op);
+        // Its process may be killed before that.
+        let (mut harness, _) = Harness::knows(file());
+        let handle = harness.opens_locally();
+        harness.kernel_request(opcode, 10, node, &args);
+        let register = harness.registers(handle);
+        harness.kernel_request(Opcode::Interrupt, 11, InodeNo(0), &u64s(&[10]));
+        harness.wait_ms(20);
+        assert_eq!(harness.reply().status, Status::Interrupted);
+        harness.is_registered(&register);
+        assert!(harness.requests.is_empty(), "{opcode:?}");
     }
     // Another lane has it open.
     let (mut harness, _) = Harness::knows(file());

@@ -1,13 +1,14 @@
 //! Whatever call a program sits in while the server says nothing, it can be killed and interrupted;
 //! and the mount can be taken away under it.
 
-use crate::fixture::{Fixture, Mount, Process, Server, is_mounted, kill, program, until};
+use crate::fixture::{Fixture, Mount, PATIENCE, Process, Server, is_mounted, kill, program, until};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::time::Duration;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
 
 /// Opens what the calls need, waits for a line, and makes one call; one that a cache may answer is
 /// made until the cache has run dry.
@@ -16,6 +17,8 @@ import mmap, os, sys, signal
 os.chdir(sys.argv[1]); call = sys.argv[2]; me = str(os.getpid())
 if sys.argv[3] == 'default': signal.signal(signal.SIGINT, signal.SIG_DFL)
 fd = os.open('file', os.O_RDWR)
+if call == 'synced': fresh = os.open('fresh', os.O_RDWR | os.O_CREAT)
+if call == 'removed': os.stat('old')
 def mapped():
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     with mmap.mmap(fd, 4096) as mapping: mapping[0]
@@ -50,12 +53,15 @@ if call == 'symlink': os.symlink('x', 'link' + me)
 if call == 'truncate': os.ftruncate(fd, 5)
 if call == 'chmod': os.chmod('file', 0o600)
 if call == 'setxattr': os.setxattr('file', 'user.a', b'x')
+# With leases the mount answers the first of both, and the second waits for what it has under way.
+if call == 'synced': os.write(fresh, b'x'); os.fsync(fresh)
+if call == 'removed': os.open('old', os.O_RDONLY); os.unlink('old')
 if call == 'close':
     os.close(fd)
     while True: os.stat('file')
 "#;
 
-const CALLS: [&str; 22] = [
+const CALLS: [&str; 24] = [
     "stat",
     "fstat",
     "open",
@@ -78,6 +84,8 @@ const CALLS: [&str; 22] = [
     "access",
     "mapped",
     "close",
+    "synced",
+    "removed",
 ];
 
 /// A server that can be made to say nothing, and a mount of it. Another mount has made what is there:
@@ -112,10 +120,49 @@ impl Caller {
         Self { call, process: Process::start(&mut command), go }
     }
 
-    /// Whether it sits in a call to the mount.
-    fn sits(&self) -> bool {
-        let stack = fs::read_to_string(format!("/proc/{}/stack", self.process.pid()));
-        stack.is_ok_and(|stack| stack.contains("fuse") || stack.contains("folio_"))
+    /// Waits until it sits in a call to the mount that nothing answers: no switch of its process has
+    /// followed that to the call for a while. A signal that it handles between two calls would not
+    /// end the second one.
+    fn sits_down(&mut self) {
+        const LOOK_COUNT: u32 = 20;
+        let (mut switches, mut look_count) = (String::new(), 0);
+        until(self.call, || {
+            assert!(!self.process.has_ended(), "{} had an answer", self.call);
+            let stack = self.seen("stack");
+            let before = std::mem::replace(&mut switches, self.switches());
+            let sits = stack.contains("fuse") || stack.contains("folio_");
+            look_count = if sits && before == switches { look_count + 1 } else { 0 };
+            look_count == LOOK_COUNT
+        });
+    }
+
+    /// How often its process has waited and was interrupted, and whether it runs.
+    fn switches(&self) -> String {
+        let status = self.seen("status");
+        let says = |line: &&str| line.contains("ctxt_switches") || line.starts_with("State");
+        status.lines().filter(says).collect()
+    }
+
+    /// What the kernel says of its process.
+    fn seen(&self, what: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{what}", self.process.pid())).unwrap_or_default()
+    }
+
+    /// Waits for the end of its process, and says where it sits if that does not come.
+    fn end(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline && !self.process.has_ended() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(
+            self.process.has_ended(),
+            "{} goes on: {}\n{}\n{}",
+            self.call,
+            self.process.said(),
+            self.seen("stack"),
+            self.seen("status")
+        );
+        self.process.end()
     }
 }
 
@@ -138,12 +185,7 @@ fn sit_down(server: &Server, callers: &mut [Caller]) {
     for caller in &mut *callers {
         caller.go.write_all(b"\n").unwrap();
     }
-    for caller in callers {
-        until(caller.call, || {
-            assert!(!caller.process.has_ended(), "{} had an answer", caller.call);
-            caller.sits()
-        });
-    }
+    callers.iter_mut().for_each(Caller::sits_down);
 }
 
 /// Not one of its threads runs any more; the signal alone does not wait for that.
@@ -166,7 +208,7 @@ fn every_call_ends_by(test: &str, signal: Signal, on_interrupt: &str) {
         caller.process.signal(signal);
     }
     for caller in &mut callers {
-        let status = caller.process.end();
+        let status = caller.end();
         let by_it = status.signal() == Some(signal.as_raw());
         assert!(by_it, "{}: {status} {}", caller.call, caller.process.said());
     }
