@@ -2,7 +2,7 @@
 //! within a bounded number of seeds, and the control runs, with the rule in force, find nothing.
 //!
 //! Each fault and rule is a test of its own, on one CPU; the test runner runs them in parallel. The
-//! controls cost most: a third of them runs, which one `LANEFS_TEST_ROLL` chooses; with
+//! controls cost most: a sixth of them runs, which one `LANEFS_TEST_ROLL` chooses; with
 //! `LANEFS_TEST_LONG=1` all do.
 
 use sim::{Injection, run};
@@ -65,12 +65,26 @@ mod rules {
     /// Control runs of a rule.
     const CONTROL_COUNT: u64 = 5_000;
     /// The short form runs one of so many parts of the controls.
-    const PART_COUNT: u64 = 3;
+    const PART_COUNT: u64 = 6;
 
     fn is_found_without(rule: Rule) {
-        // About one run in 100,000 shows that sizes are reported too early: start near one.
-        let first = if rule == Rule::SettleDurable { 127_000 } else { 1 };
-        is_found(Injection::Rule(rule), first);
+        is_found(Injection::Rule(rule), first_seed(rule));
+    }
+
+    /// Rules whose absence few runs show begin near one that does. If a change of the code has made
+    /// another run of that seed, the search goes on from there.
+    const fn first_seed(rule: Rule) -> u64 {
+        match rule {
+            Rule::CutPages => 165,
+            Rule::LooksWait => 865,
+            Rule::OldConnectionEnded => 2_010,
+            Rule::PageParts => 1_175,
+            Rule::SettleAsked => 7_900,
+            Rule::SettleDurable => 127_000,
+            Rule::Topology => 980,
+            Rule::TwoPhaseOrder => 1_635,
+            _ => 1,
+        }
     }
 
     fn control_runs_find_nothing(rule: Rule) {

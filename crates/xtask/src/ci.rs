@@ -67,9 +67,6 @@ pub(crate) fn run_everything(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The tests of what the usual build leaves out.
-const FEATURES: [&str; 7] = ["test", "--package", "lanefs", "--bins", "--features", "otlp", "otlp"];
-
 /// The steps that compile, and the tests that they build.
 fn builds_and_tests(long: bool, roll: u64) -> Result<Vec<Step>> {
     let mut clippy = cargo(["clippy", "--workspace", "--all-targets"]);
@@ -83,7 +80,6 @@ fn builds_and_tests(long: bool, roll: u64) -> Result<Vec<Step>> {
         Step::new("build simulator", tests::build_simulator()),
         Step::new("build tests", tests::build()),
         Step::new("clippy", clippy),
-        Step::new("features", cargo(FEATURES)),
         Step::new("no_std", chore(["no-std"])?),
         Step::new("tests", tests::all(roll, long)).after(&["build", "build tests"]),
         Step::new("doc tests", tests::of_documents()),

@@ -7,8 +7,9 @@ use crate::run::{cargo, target_dir};
 use anyhow::Result;
 use std::process::Command;
 
-/// Rules of the protocol that tests remove; all rules hold unless a test removes one.
-const FEATURES: &str = "lanefs-lane/removable-rules,lanefs-client/removable-rules";
+/// Rules of the protocol that tests remove (all rules hold unless a test removes one), and what the
+/// usual build leaves out.
+const FEATURES: &str = "lanefs-lane/removable-rules,lanefs-client/removable-rules,lanefs/otlp";
 
 /// Tests whose lanes use the kernel, without those of the binary.
 const INTERFACES: &str = "binary(runtime) + binary(kernel) + binary(apply) + binary(apply_killed) + \
