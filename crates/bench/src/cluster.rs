@@ -64,7 +64,9 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     };
     let progress = Progress::new(NAME);
     let mut rows = Vec::new();
-    for client_count in home.options.shapes(&[(CLIENT_COUNT, 1)]).into_iter().map(|shape| shape.0) {
+    for client_count in
+        home.options.shapes(&[(1, 1), (CLIENT_COUNT, 1)]).into_iter().map(|shape| shape.0)
+    {
         for work in [Work::Read, Work::Write, Work::Create] {
             let file_bytes = home.options.file_bytes(FILE_BYTES);
             for cluster in [&one, &four] {
