@@ -23,6 +23,7 @@ use ring::feed::LogLengths;
 use ring::{DriverChoice, DriverKind, LogFile, Mesh, Sealing, ServerSeals, Stopper};
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -61,7 +62,8 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
         let objects = File::open(store.objects_path());
         ring::check_direct(objects.context("cannot open the objects' folder")?)?;
     }
-    let membership = membership(&store, args, place, &sender)?;
+    let begun = membership(&store, args, place, (&sender, &events))?;
+    let ControlFlow::Continue(membership) = begun else { return Ok(()) };
     let map = match &membership {
         Some(membership) => membership.map.clone(),
         None => map_of(&store, u16::try_from(cores.len())?),
@@ -113,14 +115,14 @@ fn advertised(args: &args::Serve, bound: SocketAddr) -> Result<SocketAddr> {
     args.cluster.advertise.as_deref().map_or(Ok(bound), address::resolve)
 }
 
-/// Begins this start in the cluster, if the store belongs to one.
+/// Begins this start in the cluster, if the store belongs to one. It breaks off if the process is to end.
 fn membership(
     store: &Store,
     args: &args::Serve,
     (address, lanes): (SocketAddr, u16),
-    sender: &Sender<ProcessEvent>,
-) -> Result<Option<Membership>> {
-    let Some(member) = store.superblock().member else { return Ok(None) };
+    (sender, events): (&Sender<ProcessEvent>, &Receiver<ProcessEvent>),
+) -> Result<ControlFlow<(), Option<Membership>>> {
+    let Some(member) = store.superblock().member else { return Ok(ControlFlow::Continue(None)) };
     if address.ip().is_unspecified() {
         let line = format!(
             "--listen {}: in a cluster others must know one address of this host: --advertise HOST:PORT",
@@ -133,7 +135,8 @@ fn membership(
     let sender = sender.clone();
     // Nobody listens any more when the process is about to end.
     let on_fault = move || drop(sender.send(ProcessEvent::Signal));
-    Membership::begin((store, member), &access, (address, lanes), on_fault).map(Some)
+    let begun = Membership::begin((store, member), &access, (address, lanes), events, on_fault)?;
+    Ok(begun.map_or(ControlFlow::Break(()), |membership| ControlFlow::Continue(Some(membership))))
 }
 
 /// What SIGHUP has read again.

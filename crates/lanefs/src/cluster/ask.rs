@@ -29,7 +29,11 @@ pub(super) fn etcd(access: &Access) -> Result<Etcd> {
 
 /// What the registry has of a cluster, which must be there.
 pub(super) fn read(etcd: &Etcd, fs: FsUuid) -> Result<Cluster> {
-    let cluster = read_any(etcd, fs)?;
+    existing(read_any(etcd, fs)?, etcd, fs)
+}
+
+/// The entries of a cluster, unless there are none.
+pub(super) fn existing(cluster: Cluster, etcd: &Etcd, fs: FsUuid) -> Result<Cluster> {
     if !cluster.exists() {
         bail!(
             "the etcd at {} knows no cluster of file system {fs}: it is another etcd, or has lost its \

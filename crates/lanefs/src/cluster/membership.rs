@@ -8,14 +8,15 @@
 //! No request waits for any of this. Invariant: while etcd is away the server goes on with what it
 //! knows; it ends by itself only if the registry says that a copy of its store was started.
 
-use super::ask::{etcd, failed, read, remembered};
+use super::ask::{etcd, existing, failed, remembered};
 use super::seen::Seen;
+use crate::lanes::ProcessEvent;
 use crate::questions::Lanes;
 use anyhow::{Context as _, Result, bail};
 use disk::Member;
 use registry::{
-    Access, Alive, Answer, Etcd, KEEP_MS, Keep, LeaseId, News, Next, Own, RegistryError, Start,
-    Starting, Step, follow,
+    Access, Alive, Answer, Call, Cluster, Etcd, KEEP_MS, Keep, LeaseId, News, Next, Own,
+    RegistryError, Start, Starting, Step, follow,
 };
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -27,7 +28,7 @@ use store::Store;
 use tracing::{info, warn};
 use wire::{FsUuid, Map, MapEpoch, ServerId};
 
-/// The pause until a start looks again whether an earlier one has ended.
+/// The pause until a start looks again whether an earlier one has ended, or etcd is back.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A server in its cluster, until it is dropped.
@@ -68,24 +69,30 @@ struct Keeper {
 
 impl Membership {
     /// Begins this start of a store's server, which is reached at an address and has so many lanes.
+    /// It waits while etcd is away. `events`: none if they ask the process to end meanwhile.
     /// `on_fault` is called once the server may not go on.
     pub(crate) fn begin(
         (store, member): (&Store, Member),
         access: &Access,
         (address, lanes): (SocketAddr, u16),
+        events: &Receiver<ProcessEvent>,
         on_fault: impl Fn() + Send + Sync + 'static,
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
         let (etcd, fs, server) = (etcd(access)?, store.superblock().fs, member.server);
-        read(&etcd, fs)?;
+        let mut asking = Asking { etcd: &etcd, fs, events, is_away: false };
+        if asking.entries()?.is_none() {
+            return Ok(None);
+        }
         let alive = Alive { uuid: hex::encode(member.store), boot_id: store.boot_id() };
         let own = Own { server, alive };
         let (shown, first) =
             (store.path().display().to_string(), (member.first_meta, member.first_data));
         let starting = Starting { own: own.clone(), store: shown, first, at: (address, lanes) };
-        let lease = begin_start(&etcd, fs, Start::new(starting))?;
+        let Some(lease) = asking.begin(Start::new(starting))? else { return Ok(None) };
         store::remember_cluster(store.path(), &remembered(access)?)?;
         // etcd may have been restored from an older copy just now.
-        let map = match own.judge(&read(&etcd, fs)?, MapEpoch(0)) {
+        let Some(cluster) = asking.entries()? else { return Ok(None) };
+        let map = match own.judge(&cluster, MapEpoch(0)) {
             News::Newer(map) => map,
             News::Overtaken(line) => bail!("{line}"),
             News::Nothing | News::NoMap => {
@@ -99,7 +106,7 @@ impl Membership {
         let thread = Builder::new().name("cluster lease".to_owned());
         let keeper = thread.spawn(move || keeper.run(&ended)).context("cannot start a thread")?;
         let (ends, keeper, access) = (Some(ends), Some(keeper), access.clone());
-        Ok(Self { server, map, fs, access, own, ends, keeper, fault })
+        Ok(Some(Self { server, map, fs, access, own, ends, keeper, fault }))
     }
 
     /// Gives the lanes each newer map from now on.
@@ -145,24 +152,71 @@ impl Drop for Membership {
     }
 }
 
-/// Performs the calls of a start until it has begun.
-fn begin_start(etcd: &Etcd, fs: FsUuid, mut start: Start) -> Result<LeaseId> {
-    let (since, mut answer, mut waits) = (Instant::now(), None, false);
-    loop {
-        let now_ms = u64::try_from(since.elapsed().as_millis())?;
-        match start.next(now_ms, answer.take()).map_err(failed)? {
-            Next::Call(call) => answer = Some(etcd.perform(fs.0, &call).map_err(failed)?),
-            Next::Done(lease) => return Ok(lease),
-            Next::Pause => {
-                if !std::mem::replace(&mut waits, true) {
-                    let server = start.own().server;
-                    info!(
-                        "an earlier start of server {server} has not ended in etcd yet: waiting, some seconds"
-                    );
+/// What a start asks of etcd. Each result is none if the process is to end.
+struct Asking<'a> {
+    etcd: &'a Etcd,
+    fs: FsUuid,
+    events: &'a Receiver<ProcessEvent>,
+    is_away: bool,
+}
+
+impl Asking<'_> {
+    /// Performs the calls of a start until it has begun.
+    fn begin(&mut self, mut start: Start) -> Result<Option<LeaseId>> {
+        let (since, mut answer, mut waits) = (Instant::now(), None, false);
+        loop {
+            let now_ms = u64::try_from(since.elapsed().as_millis())?;
+            match start.next(now_ms, answer.take()).map_err(failed)? {
+                Next::Call(call) => match self.perform(&call)? {
+                    None => return Ok(None),
+                    answered => answer = answered,
+                },
+                Next::Done(lease) => return Ok(Some(lease)),
+                Next::Pause => {
+                    if !std::mem::replace(&mut waits, true) {
+                        let server = start.own().server;
+                        info!(
+                            "an earlier start of server {server} has not ended in etcd yet: waiting, some seconds"
+                        );
+                    }
+                    if self.is_to_end() {
+                        return Ok(None);
+                    }
                 }
-                sleep(LOOK);
             }
         }
+    }
+
+    /// What the registry has of the cluster, which must be there.
+    fn entries(&mut self) -> Result<Option<Cluster>> {
+        match self.perform(&Call::Read)? {
+            Some(Answer::Entries(cluster)) => existing(cluster, self.etcd, self.fs).map(Some),
+            Some(answer) => bail!("etcd was asked for entries, and answers {answer:?}"),
+            None => Ok(None),
+        }
+    }
+
+    /// Performs a call, when etcd is there. Whether a transaction was made to which there is no answer
+    /// the next start finds out.
+    fn perform(&mut self, call: &Call) -> Result<Option<Answer>> {
+        loop {
+            let error = match self.etcd.perform(self.fs.0, call) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(error @ RegistryError::Away { .. }) if !matches!(call, Call::Swap(_)) => error,
+                Err(error) => return Err(failed(error)),
+            };
+            if !std::mem::replace(&mut self.is_away, true) {
+                warn!("{error}. This server starts once it is back");
+            }
+            if self.is_to_end() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Pauses; whether the process is to end.
+    fn is_to_end(&self) -> bool {
+        !matches!(self.events.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout))
     }
 }
 
@@ -218,7 +272,7 @@ impl Followed {
                 self.is_away = true;
                 self.seen.fails();
                 return warn!(
-                    "{error}. Files are served as before; servers that start or join wait until it is back"
+                    "{error}. Files are served as before; a server that starts waits until it is back"
                 );
             }
         };
