@@ -40,6 +40,8 @@ enum Work {
     Write,
     /// New files, in a directory of each client.
     Create,
+    /// One byte of its file: what several processes on one core cost with a small request.
+    Byte,
 }
 
 /// On what.
@@ -67,7 +69,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
     for client_count in
         home.options.shapes(&[(1, 1), (CLIENT_COUNT, 1)]).into_iter().map(|shape| shape.0)
     {
-        for work in [Work::Read, Work::Write, Work::Create] {
+        for work in Work::ALL {
             let file_bytes = home.options.file_bytes(FILE_BYTES);
             for cluster in [&one, &four] {
                 prepare(cluster, client_count, file_bytes)?;
@@ -75,7 +77,7 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
             let (ours, beside) = (On::Servers(&four), On::Servers(&one));
             // What the others are compared with comes first.
             let ons = match work {
-                Work::Create => vec![("one server", beside), ("four servers", ours)],
+                Work::Create | Work::Byte => vec![("one server", beside), ("four servers", ours)],
                 Work::Read | Work::Write => {
                     vec![("loopback", On::Bare), ("one server", beside), ("four servers", ours)]
                 }
@@ -106,20 +108,28 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
 }
 
 impl Work {
+    const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Create, Self::Byte];
+
+    /// Whether operations are counted, not bytes.
+    const fn is_counted(self) -> bool {
+        matches!(self, Self::Create | Self::Byte)
+    }
+
     const fn text(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
             Self::Create => "create",
+            Self::Byte => "read 1 byte",
         }
     }
 }
 
 fn row_of(work: Work, name: &str, samples: &[Done]) -> Row {
-    let rates: Vec<f64> = samples.iter().map(|done| done.rate(work == Work::Create)).collect();
+    let rates: Vec<f64> = samples.iter().map(|done| done.rate(work.is_counted())).collect();
     let rate = median(&rates);
     let mut row = Row::new(NAME, format!("{} {name}", work.text()));
-    if work == Work::Create {
+    if work.is_counted() {
         row.ops_per_s = rate;
     } else {
         row.mb_per_s = rate.map(|rate| rate / 1e6);
@@ -132,7 +142,7 @@ fn row_of(work: Work, name: &str, samples: &[Done]) -> Row {
 fn compare(row: &mut Row, work: Work, (ours, beside): (&[Done], &[Done])) {
     let pairs = ours.iter().zip(beside);
     let ratios: Vec<f64> = pairs
-        .map(|(ours, beside)| ours.rate(work == Work::Create) / beside.rate(work == Work::Create))
+        .map(|(ours, beside)| ours.rate(work.is_counted()) / beside.rate(work.is_counted()))
         .collect();
     (row.ratio_to_limit, row.spread) = (median(&ratios), spread(&ratios));
 }
@@ -244,6 +254,9 @@ impl Client {
                     let name = self.dir.join(format!("new-{:x}", fastrand::u128(..)));
                     let file = self.volume.create(&name, 0o644, true)?;
                     self.volume.close(file)?;
+                }
+                Work::Byte => {
+                    self.volume.read_at(&self.file, Piece { file_offset: 0, piece_bytes: 1 })?;
                 }
             }
             done.op_count += 1;
