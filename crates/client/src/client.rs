@@ -1,6 +1,7 @@
 //! The client's state and its interface: events and calls in, answers out. Requests are in `send`
 //! and `receive`, connections in `handshake`.
 
+use crate::abandoned::Abandoned;
 use crate::appends::Appends;
 use crate::counts::{Counters, Counts};
 use crate::handles::{Handles, handle_lane};
@@ -96,6 +97,7 @@ pub struct Client {
     pub(crate) local: LocalOpens,
     pub(crate) joins: Joins,
     pub(crate) appends: Appends,
+    pub(crate) abandoned: Abandoned,
     /// The last timer that was set.
     alarm: Option<Mono>,
     pub(crate) counters: Counters,
@@ -128,6 +130,7 @@ impl Client {
             kept: Kept::new(config.handles_max),
             local: LocalOpens::default(),
             joins: Joins::default(),
+            abandoned: Abandoned::default(),
             appends: Appends::default(),
             alarm: None,
             counters: Counters::default(),
@@ -486,6 +489,7 @@ impl Client {
     /// Ends a job: answers its call, and closes a handle that no caller received.
     pub(crate) fn finish(&mut self, job_id: usize, result: Result<Answer, Status>) {
         let Some(mut job) = self.jobs.remove(job_id) else { return };
+        job.abandoned.into_iter().for_each(|inode| self.end_abandoned(inode));
         self.drop_spread(job.spread.take());
         self.drop_append(job.append.take());
         match job.plan {

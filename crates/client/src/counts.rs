@@ -219,7 +219,7 @@ impl Client {
         match exchange.place {
             Place::Unrouted => Some(WaitCause::Connection),
             Place::LayoutWait => Some(WaitCause::Layout),
-            Place::AppendWait => Some(WaitCause::Retry),
+            Place::AppendWait | Place::CloseWait => Some(WaitCause::Retry),
             Place::SlotWait => Some(WaitCause::Slot),
             Place::SpaceWait => Some(WaitCause::ReplaySpace),
             Place::Later => Some(WaitCause::Retry),

@@ -82,6 +82,7 @@ impl Client {
         for exchange_id in requests {
             self.abandon_request(turn, exchange_id);
         }
+        self.note_abandoned(job_id);
     }
 
     fn abandon_request(&mut self, turn: &mut Turn<'_>, exchange_id: usize) {
@@ -160,6 +161,7 @@ impl Client {
             Place::SpaceWait => self.replay_space.end_wait(exchange_id),
             Place::Unrouted | Place::Later => self.requests.end_wait(exchange_id),
             Place::AppendWait => self.appends.end_wait(exchange.inode(), exchange_id),
+            Place::CloseWait => self.abandoned.end_wait(exchange_id),
             Place::LayoutWait => self.layouts.end_wait(exchange.inode(), exchange_id),
             Place::SlotWait => {
                 if let Some(session) = self.servers.session_mut(exchange.session_index) {

@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use interface::Mono;
 use slab::Slab;
-use wire::{Op, Status};
+use wire::{InodeNo, Op, Status};
 
 /// A call under way, or a job of the client itself without a caller.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct Job {
     pub(crate) plan: Plan,
     /// Its requests without a reply.
     pub(crate) pending_count: usize,
+    /// Its caller was answered while it may still change this file.
+    pub(crate) abandoned: Option<InodeNo>,
     /// An earlier request of the job was answered, and may have changed something.
     pub(crate) has_begun: bool,
     /// Its first request, while a request for attributes to another shard is out.
@@ -77,6 +79,7 @@ impl Jobs {
             call,
             plan,
             pending_count,
+            abandoned: None,
             has_begun,
             first,
             grants,

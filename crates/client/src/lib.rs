@@ -26,6 +26,7 @@
 
 extern crate alloc;
 
+mod abandoned;
 mod appends;
 mod by_part;
 mod cache;

@@ -82,6 +82,7 @@ impl Client {
                 self.on_locks_at(from, inode, some)
             }
             MountMessage::LocksPresentSeen { inode } => self.on_locks_seen(inode),
+            MountMessage::Abandoned { inode, is_over } => self.on_abandoned(inode, is_over),
             // For the mount.
             MountMessage::Interrupt { .. }
             | MountMessage::ForgetsNames

@@ -21,6 +21,8 @@ pub(crate) enum Place {
     LayoutWait,
     /// For an earlier append of this client lane to the file.
     AppendWait,
+    /// For abandoned changes of the file that it closes.
+    CloseWait,
     /// In a queue of its link, new or for a resend.
     Queued,
     /// For a slot of its session.
@@ -61,7 +63,7 @@ pub(crate) struct Exchange {
     pub(crate) layout: Option<Layout>,
     /// It is not split any more: see [`crate::spread`].
     pub(crate) is_split: bool,
-    /// The destination; meaningless while `Unrouted` or in `LayoutWait`.
+    /// The destination; meaningless while `Unrouted`, in `LayoutWait` or `CloseWait`.
     pub(crate) shard: ShardId,
     pub(crate) session_index: usize,
     pub(crate) link_index: usize,

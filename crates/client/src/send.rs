@@ -78,6 +78,9 @@ impl Client {
 
     /// Finds a request's shard, session and lane by the map and queues it; without a map it waits.
     pub(crate) fn route(&mut self, exchange_id: usize) {
+        if self.holds_back(exchange_id) {
+            return;
+        }
         let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
         let Some(map) = self.servers.map() else {
             exchange.place = Place::Unrouted;
@@ -486,7 +489,8 @@ impl Client {
     pub(crate) fn route_all(&mut self) {
         self.clear_queues();
         let queued = self.requests.iter().filter(|(_, exchange)| {
-            !matches!(exchange.place, Place::LayoutWait | Place::Later | Place::Sent)
+            use Place::{CloseWait, Later, LayoutWait, Sent};
+            !matches!(exchange.place, LayoutWait | CloseWait | Later | Sent)
         });
         let mut queued: Vec<_> = queued
             .map(|(id, exchange)| (exchange.session_index, exchange.xid, exchange.sequence_no, id))

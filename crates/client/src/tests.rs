@@ -1,6 +1,7 @@
 //! The client against a scripted server.
 #![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, clippy::expect_used)]
 
+mod abandoned;
 mod appends;
 mod by_part;
 mod calls;

@@ -178,7 +178,8 @@ impl MountLane {
             | MountMessage::LockInterrupt { .. }
             | MountMessage::LockRelease { .. }
             | MountMessage::LocksPresent { .. }
-            | MountMessage::LocksPresentSeen { .. } => self.client.apply(turn, event),
+            | MountMessage::LocksPresentSeen { .. }
+            | MountMessage::Abandoned { .. } => self.client.apply(turn, event),
         }
     }
 

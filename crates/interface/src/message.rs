@@ -137,6 +137,14 @@ pub enum MountMessage {
         /// The file.
         inode: InodeNo,
     },
+    /// Client: the caller of a change of this file was answered before its end, or such a change is
+    /// over.
+    Abandoned {
+        /// The file.
+        inode: InodeNo,
+        /// It is over.
+        is_over: bool,
+    },
     /// Client: the reply to [`MountMessage::QueryLoss`].
     LossReply {
         /// The requester's own number.

@@ -133,6 +133,11 @@ impl Locks {
         !self.entries.is_empty()
     }
 
+    /// The owners that have locks on a file, or requests about them.
+    pub(crate) fn keys_of(&self, inode: InodeNo) -> impl Iterator<Item = LockKey> {
+        self.entries.keys().filter(move |key| key.inode == inode).copied()
+    }
+
     /// The next deadline of a waiter.
     pub(crate) fn deadline(&self) -> Option<Mono> {
         self.deadlines.iter().map(|(at, _)| *at).min()

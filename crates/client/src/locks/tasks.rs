@@ -26,6 +26,10 @@ impl Client {
         if !peers_ready && task.lock.lock.is_some() {
             return; // Peer lanes must first confirm that they report closes.
         }
+        let is_unlock = task.lock.lock.is_none() && task.action != LockAction::Cancel;
+        if is_unlock && self.abandoned.has(key.inode) {
+            return;
+        }
         entry.busy = true;
         let mut body = self.requests.take_body();
         let inode = key.inode;

@@ -75,7 +75,7 @@ fn grant(harness: &mut Harness, on: &ReceivedRequest, wait_id: u64, status: Stat
 }
 
 /// The relocks sent after a connection was made.
-fn relocked(harness: &mut Harness) -> Vec<(u64, u64, LockType)> {
+pub(super) fn relocked(harness: &mut Harness) -> Vec<(u64, u64, LockType)> {
     let mut rows = Vec::new();
     while harness.requests.front().is_some_and(|request| request.head.op == Op::Relock) {
         let request = harness.take();
