@@ -10,7 +10,7 @@ use wire::InodeNo;
 /// Inodes without an object. Bounded: the oldest are dropped, and
 /// their objects are queried like any other.
 #[derive(Debug)]
-pub(crate) struct Fresh {
+pub struct Fresh {
     inodes: HashSet<InodeNo, Seed>,
     /// In the order of their creation; may name removed ones.
     order: VecDeque<InodeNo>,
@@ -18,12 +18,14 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
-    pub(crate) const fn new(seed: Seed, count_max: usize) -> Self {
+    /// None; so many at most.
+    #[must_use]
+    pub const fn new(seed: Seed, count_max: usize) -> Self {
         Self { inodes: HashSet::with_hasher(seed), order: VecDeque::new(), count_max }
     }
 
     /// A file was created.
-    pub(crate) fn insert(&mut self, inode: InodeNo) {
+    pub fn insert(&mut self, inode: InodeNo) {
         if self.order.len() >= self.count_max
             && let Some(oldest) = self.order.pop_front()
         {
@@ -38,8 +40,14 @@ impl Fresh {
         self.inodes.contains(&inode)
     }
 
+    /// Nothing is known of any file.
+    pub fn clear(&mut self) {
+        self.inodes.clear();
+        self.order.clear();
+    }
+
     /// A file is used: removes it. Returns whether it was here.
-    pub(crate) fn remove(&mut self, inode: InodeNo) -> bool {
+    pub fn remove(&mut self, inode: InodeNo) -> bool {
         self.inodes.remove(&inode)
     }
 }

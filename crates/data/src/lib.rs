@@ -47,6 +47,7 @@ mod work;
 mod written;
 
 pub use config::{DataConfig, SumRecording};
+pub use fresh::Fresh;
 pub use outcome::{Answer, Damage, DataRequest, LostWrite, Outcome, Token};
 pub use parts::WholeFile;
 pub use recorded::Recorded;

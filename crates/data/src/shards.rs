@@ -185,6 +185,14 @@ impl Shards {
         }
     }
 
+    /// A file was created at another lane, since that and this one are connected: it has no object,
+    /// unless something has happened to it here.
+    pub fn made_elsewhere(&mut self, inode: InodeNo) {
+        if !self.objects.contains_key(&inode) && !self.logged.contains_key(&inode) {
+            self.fresh.insert(inode);
+        }
+    }
+
     /// Queries a file's contents for a caller that makes them durable elsewhere; ends in
     /// [`Outcome::Sized`], or in [`Outcome::Answered`] on failure.
     pub fn query_durable_size(&mut self, turn: &mut Turn<'_>, token: Token, inode: InodeNo) {

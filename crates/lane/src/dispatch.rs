@@ -347,7 +347,7 @@ impl Lane {
         self.note_behind(turn, received);
         self.leases.note_removed(self.scratch.changes());
         self.report_open_files(turn, received, effect.status);
-        self.on_made(received.request.op);
+        self.on_made(turn, received);
         self.remember_opener(received, &mut effect);
         if let Some((inode, privileged_bits)) = effect.privileged_bits {
             self.send_privileged_bits(turn, inode, privileged_bits);

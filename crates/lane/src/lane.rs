@@ -61,6 +61,8 @@ pub struct Lane {
     /// By shard index divided by the lane count.
     pub(crate) metas: Vec<meta::Shard>,
     pub(crate) data: data::Shards,
+    /// Files whose contents are at other lanes, that were made since these are connected.
+    pub(crate) made_elsewhere: data::Fresh,
     pub(crate) commit: Commit,
     pub(crate) destroys: Destroys,
     /// Files over several data shards.
@@ -143,6 +145,7 @@ impl Lane {
             evictions: Evictions::new(restored.evicted, restored.evicted_last),
             metas: restored.metas,
             data: data::Shards::new(shape, restored.datas),
+            made_elsewhere: data::Fresh::new(seed, config.limits.object_count_max),
             commit: {
                 let tokens = Seal::new(config.fs_key.clone(), config.fs, term);
                 Commit::new(seed, tokens, logs.into_iter())

@@ -395,7 +395,10 @@ impl Lane {
                 self.record_access(turn, inode, write_time_ns);
             }
             PeerBody::Changed { inode } => self.data.forget_access(inode),
-            PeerBody::QueryContents { inode, number, spread } => {
+            PeerBody::QueryContents { inode, number, spread, is_fresh } => {
+                if is_fresh {
+                    self.data.made_elsewhere(inode);
+                }
                 self.query_durable_size(turn, Sizing { inode, number }, spread);
             }
             PeerBody::DurableContents { inode, number, contents } => {

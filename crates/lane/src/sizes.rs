@@ -13,24 +13,32 @@
 
 use crate::Lane;
 use crate::peers::message::PeerBody;
-use crate::request::Sizing;
+use crate::request::{ReceivedRequest, Sizing};
 use crate::spread::merged;
 use crate::waiters::{Cause, Waiter};
 use data::{Answer, Token};
 use interface::{Mono, Turn};
 use meta::LeaseKey;
-use wire::{Contents, Created, InodeNo, Op, Rule, ShardId, Transno, Wire as _};
+use wire::{
+    Contents, Create, Created, HEADER_BYTES, InodeNo, Op, Rule, ShardId, Transno, Wire as _,
+};
 
 impl Lane {
     /// The file that a request has just created, whose reply lies in [`crate::scratch::Scratch`], has no
-    /// contents: a data shard of this lane need not look for any.
-    pub(crate) fn on_made(&mut self, op: Op) {
-        if !matches!(op, Op::Create | Op::Tmpfile) {
+    /// contents: its data shard need not look for any. Not so at another server if its client had the
+    /// number before: that may have started again since the client wrote (docs/protocol.md R13.49).
+    pub(crate) fn on_made(&mut self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) {
+        if !matches!(received.request.op, Op::Create | Op::Tmpfile) {
             return;
         }
         let Ok(Created { attr, made }) = Created::decode_all(self.scratch.reply()) else { return };
-        if made && self.is_own(self.data_shard(attr.inode)) {
+        let at = self.lane_of(self.data_shard(attr.inode));
+        if !made {
+            // It may have contents.
+        } else if at == self.me() {
             self.data.made(attr.inode);
+        } else if at.server == self.config.server || !has_number(turn, received) {
+            self.made_elsewhere.insert(attr.inode);
         }
     }
 
@@ -39,8 +47,9 @@ impl Lane {
         let Sizing { inode, number } = sizing;
         let layout = self.metas[self.meta_index(inode.shard())].layout(inode).flatten();
         let spread = layout.filter(wire::Layout::is_spread);
-        let to = self.data_shard(inode);
-        self.send_to_shard(turn, to, &PeerBody::QueryContents { inode, number, spread });
+        let (to, is_fresh) = (self.data_shard(inode), self.made_elsewhere.remove(inode));
+        let query = PeerBody::QueryContents { inode, number, spread, is_fresh };
+        self.send_to_shard(turn, to, &query);
     }
 
     /// A metadata shard queries a file's size at a data shard of this lane.
@@ -142,4 +151,11 @@ impl Lane {
         }
         self.scratch.recycle(changes);
     }
+}
+
+/// Whether the client of a Create has the number of its file before the reply.
+fn has_number(turn: &Turn<'_>, received: &ReceivedRequest<'_>) -> bool {
+    let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
+    received.request.op == Op::Create
+        && Create::decode_all(body).is_ok_and(|create| create.behind.is_some())
 }

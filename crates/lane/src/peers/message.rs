@@ -88,6 +88,8 @@ tagged! {
             number: u64,
             /// Its layout, if it is spread over several data shards.
             spread: Option<Layout>,
+            /// It was made since the lanes are connected.
+            is_fresh: bool,
         }
         /// The reply to a `QueryContents`.
         7 DurableContents {

@@ -14,6 +14,8 @@ impl Lane {
     /// A connection to a lane begins: tells it what it must know of this one, and asks again what
     /// it has not answered.
     pub(super) fn restate_to(&mut self, turn: &mut Turn<'_>, lane: PeerLane) {
+        // It may have started again since they were made.
+        self.made_elsewhere.clear();
         if self.is_own(ShardId::meta(0)) {
             for export in self.exports.stored_rows() {
                 let Ok(export) = wire::Export::decode_all(&export) else { continue };

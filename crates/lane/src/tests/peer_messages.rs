@@ -64,7 +64,7 @@ fn each(with: &mut impl FnMut(&str, PeerBody<'_>)) {
     with("Accessed", PeerBody::Accessed { inode: FILE, write_time_ns: 8 });
     with("Changed", PeerBody::Changed { inode: FILE });
     let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 4, narrow: false };
-    let query = |spread| PeerBody::QueryContents { inode: FILE, number: 3, spread };
+    let query = |spread| PeerBody::QueryContents { inode: FILE, number: 3, spread, is_fresh: true };
     with("QueryContents", query(None));
     with("QueryContents spread", query(Some(layout)));
     let number = 0x2_0000_0005;

@@ -330,7 +330,8 @@ fn a_lane_in_recovery_sends_no_size() {
     server.start(1);
     server.run();
     assert!(!server.lane(0).recovery.is_over(), "the writer is waited for");
-    server.apply_message(0, &PeerBody::QueryContents { inode, number: 1, spread: None });
+    let query = PeerBody::QueryContents { inode, number: 1, spread: None, is_fresh: false };
+    server.apply_message(0, &query);
     server.run();
     assert!(server.lane(0).waiters.answers.has_no_sizes(), "nothing was looked up");
     assert_eq!(server.lane(0).recovery.sizings.len(), 1);
