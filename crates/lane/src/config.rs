@@ -106,6 +106,9 @@ pub struct Limits {
     /// A batch without dependents is appended this many milliseconds after its first record, so
     /// that it gathers more records. A batch with dependents is appended at once.
     pub log_ms: u64,
+    /// Messages to other lanes that nothing waits for gather this many milliseconds, and so do
+    /// acknowledgements of messages.
+    pub message_ms: u64,
     /// A commit notification is sent after this many milliseconds to sessions that learn of
     /// durability in no other way.
     pub notification_ms: u64,
@@ -164,6 +167,7 @@ impl Default for Limits {
             block_bytes: disk::BLOCK_BYTES,
             quiet_ms: 3_000,
             log_ms: 0,
+            message_ms: 0,
             notification_ms: 100,
             token_bytes_max: 16 * 1024,
             object_count_max: 65_536,

@@ -20,6 +20,7 @@ mod restate;
 pub(crate) mod tagged;
 
 use crate::Lane;
+use crate::config::Limits;
 use crate::request::{Asked, Sizing};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
@@ -68,11 +69,11 @@ impl Peers {
         self.counts
     }
 
-    /// The next resending, or the end of the wait of a lane that ends.
+    /// The next sending, or the end of the wait of a lane that ends.
     pub(crate) fn deadline(&self, now: Mono) -> Option<Mono> {
-        let resends = self.channels.busy().filter_map(|(_, channel)| channel.resend_at());
+        let channels = self.channels.busy().filter_map(|(_, channel)| channel.due_at());
         let stop_at = self.stop_at.filter(|at| *at > now);
-        resends.chain(stop_at).chain(self.links.deadline()).min()
+        channels.chain(stop_at).chain(self.links.deadline()).min()
     }
 
     /// Whether a peer lane has not acknowledged all messages.
@@ -225,7 +226,9 @@ impl Lane {
         body: &PeerBody<'_>,
         barrier: Option<u64>,
     ) {
+        let now = turn.now.mono;
         let (way, envelope) = (self.way_to(lane), self.envelope_to(lane));
+        let gathers_until = body.is_patient().then(|| self.patience_ends(now));
         let peers = &mut self.peers;
         let channel = peers.channels.to(lane);
         let Some(way) = way else {
@@ -236,11 +239,27 @@ impl Lane {
         peers.counts.sent_count += 1;
         peers.body.clear();
         body.encode(&mut Writer::new(&mut peers.body));
-        channel.push(&peers.body, barrier);
-        let now = turn.now.mono;
+        channel.push(&peers.body, barrier, gathers_until);
         channel.leave(now, &mut |leaving, acknowledged| {
             transmit(turn, (way, envelope), leaving, acknowledged);
         });
+    }
+
+    /// When a message leaves at the latest that nothing waits for, of what has happened now. At
+    /// certain times of the clock: those for all lanes leave in the same turn, and those of the
+    /// servers of a host at the same time.
+    fn patience_ends(&self, now: Mono) -> Mono {
+        let Limits { message_ms, .. } = self.config.limits;
+        if message_ms == 0 || self.is_stopping() {
+            return now;
+        }
+        let span_ns = Mono(0).after_ms(message_ms).0;
+        Mono((now.0 / span_ns).saturating_add(1).saturating_mul(span_ns))
+    }
+
+    /// When a message is acknowledged at the latest that is received now.
+    fn acknowledge_at(&self, now: Mono, body: &PeerBody<'_>) -> Mono {
+        if body.is_barrier() { now } else { self.patience_ends(now) }
     }
 
     /// The envelope of a message to a lane, without its numbers.
@@ -285,7 +304,9 @@ impl Lane {
         if envelope.sequence == 0 {
             return Ok(());
         }
-        let receipt = self.channel(from).receive(envelope.from_term, envelope.sequence);
+        let now = turn.now.mono;
+        let at = self.acknowledge_at(now, &body);
+        let receipt = self.channel(from).receive(envelope.from_term, envelope.sequence, at);
         let once = self.config.rules.hold(Rule::PeerOnce);
         match receipt {
             Receipt::Next => self.apply_message(turn, from, &body),
@@ -300,6 +321,8 @@ impl Lane {
         while let Some(early) = self.channel(from).next_early() {
             let message =
                 PeerMessage::decode_all(&early).map_err(|reason| format!("{reason:?}"))?;
+            let at = self.acknowledge_at(now, &message.body);
+            self.channel(from).acknowledge_by(at);
             self.apply_message(turn, from, &message.body);
         }
         Ok(())
@@ -339,14 +362,15 @@ impl Lane {
         }
     }
 
-    /// At the end of a turn: sends what was not acknowledged in time again, and acknowledges what
-    /// no message has acknowledged.
+    /// At the end of a turn: sends what has gathered, and again what was not acknowledged in time, and
+    /// acknowledges what no message has acknowledged.
     pub(crate) fn settle_peers(&mut self, turn: &mut Turn<'_>) {
         if !self.peers.links.is_alone() {
             self.settle_links(turn);
         }
         let (now, me, boot_id) = (turn.now.mono, self.me(), self.config.boot_id);
         let resends = self.config.rules.hold(Rule::PeerResend);
+        let hurries = self.is_stopping();
         let Peers { channels, counts, body, links, .. } = &mut self.peers;
         channels.settle(|lane, channel| {
             let is_own = lane.server == me.server;
@@ -359,6 +383,12 @@ impl Lane {
                 sequence: 0,
                 acknowledged: 0,
             };
+            if hurries {
+                channel.hurry();
+            }
+            channel.leave(now, &mut |leaving, acknowledged| {
+                transmit(turn, (way, envelope), leaving, acknowledged);
+            });
             // A connection loses nothing, but what is lost with it.
             channel.resend(now, &mut |leaving, acknowledged| {
                 if is_own {
@@ -368,7 +398,8 @@ impl Lane {
                     }
                 }
             });
-            if core::mem::take(&mut channel.is_due) {
+            if channel.owes_acknowledgement(now) {
+                channel.acknowledged_received();
                 body.clear();
                 PeerBody::Acknowledgement {}.encode(&mut Writer::new(body));
                 let bare = Leaving { sequence: 0, body };

@@ -418,6 +418,10 @@ fn when_recovered(
 /// what brings their changes back.
 const LOG_MS: u64 = 20;
 
+/// How long messages between lanes gather that nothing waits for, in milliseconds: less than the
+/// time after which they would be sent again.
+const MESSAGE_MS: u64 = 20;
+
 fn limits(args: &args::Serve) -> lane::Limits {
     let serving = &args.serving;
     let promises = &serving.promises;
@@ -426,6 +430,7 @@ fn limits(args: &args::Serve) -> lane::Limits {
         share: promises.share.mode(),
         sync: promises.sync,
         log_ms: LOG_MS,
+        message_ms: MESSAGE_MS,
         recovery_soft_ms: ms(promises.recovery_soft),
         recovery_hard_ms: ms(promises.recovery_hard),
         lease_term_ms: ms(serving.lease_grants.term()),

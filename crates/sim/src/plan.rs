@@ -177,6 +177,8 @@ pub(crate) struct Plan {
     pub(crate) sync: bool,
     /// How long a log batch gathers that no request waits for.
     pub(crate) log_ms: u64,
+    /// How long messages between lanes gather that nothing waits for.
+    pub(crate) message_ms: u64,
     /// The applier runs beside the lanes, not only at a start.
     pub(crate) applies: bool,
     /// Memory for names at each server, if it is limited; 0 evicts whatever it can.
@@ -372,6 +374,7 @@ impl Plan {
             sync: prng.one_in(8) || has_bit_rot,
             // From a clone, so that the following draws do not depend on it.
             log_ms: prng.clone().pick(&[0, 0, 1, 5, 40]).unwrap_or(0),
+            message_ms: prng.clone().pick(&[0, 10, 1, 40]).unwrap_or(0),
             applies: injection != Some(Injection::LostBatch) && prng.one_in(2),
             meta_memory_bytes: prng.pick(&[None, None, None, Some(0), Some(8 << 10)]).flatten(),
             logged_bytes_max: prng.clone().pick(&[0, 64, 64 << 10, 64 << 10]).unwrap_or(0),

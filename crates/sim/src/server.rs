@@ -158,6 +158,7 @@ impl Simulation {
                     share,
                     sync: self.plan.sync,
                     log_ms: self.plan.log_ms,
+                    message_ms: self.plan.message_ms,
                     logged_bytes_max: self.plan.logged_bytes_max,
                     page_bytes: self.plan.page_bytes,
                     block_bytes: self.plan.block_bytes,

@@ -2,8 +2,8 @@
 //! repeat and reorder messages (docs/protocol.md §12.2).
 //!
 //! ```text
-//! push ─▶ queue ─▶ at most WINDOW_COUNT_MAX on their way ─▶ acknowledged: dropped
-//!                          ▲── resent after a time-out ──┘
+//! push ─▶ gather ─▶ at most WINDOW_COUNT_MAX on their way ─▶ acknowledged: dropped
+//!                           ▲── resent after a time-out ──┘
 //! receive ─▶ next one: applied │ a later one: retained until its turn │ an earlier one: dropped
 //! ```
 
@@ -17,6 +17,9 @@ pub(crate) const WINDOW_COUNT_MAX: u64 = 256;
 /// The first time-out, doubled with each resending, up to the last.
 const RESEND_MS_MIN: u64 = 50;
 const RESEND_MS_MAX: u64 = 1600;
+
+/// So many messages are not gathered any longer, nor received without an acknowledgement.
+pub(crate) const GATHERED_COUNT_MAX: u64 = 64;
 
 /// So many time-outs in a row (6 s) mean that a connection is dead.
 const SILENCE_COUNT_MAX: u32 = 7;
@@ -53,6 +56,8 @@ pub(crate) struct Channel {
     bodies: VecDeque<u8>,
     /// Where the body of the last one that left ends in `bodies`.
     left_bytes: usize,
+    /// The messages behind the last one that left gather until then.
+    leave_at: Option<Mono>,
     resend_at: Option<Mono>,
     resend_ms: u64,
     /// Time-outs since the last acknowledgement.
@@ -64,8 +69,9 @@ pub(crate) struct Channel {
     /// The sender's term, and the last message of it that was received in order.
     term: Term,
     received: u64,
-    /// An acknowledgement is due.
-    pub(super) is_due: bool,
+    /// When that is acknowledged at the latest, and what was.
+    acknowledge_at: Option<Mono>,
+    told: u64,
     early: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -78,6 +84,7 @@ impl Default for Channel {
             queue: VecDeque::new(),
             bodies: VecDeque::new(),
             left_bytes: 0,
+            leave_at: None,
             resend_at: None,
             resend_ms: RESEND_MS_MIN,
             silence_count: 0,
@@ -85,15 +92,20 @@ impl Default for Channel {
             held: VecDeque::new(),
             term: Term(0),
             received: 0,
-            is_due: false,
+            acknowledge_at: None,
+            told: 0,
             early: BTreeMap::new(),
         }
     }
 }
 
 impl Channel {
-    /// Adds a message; `barrier` is the number that replies wait for, if they do.
-    pub(crate) fn push(&mut self, body: &[u8], barrier: Option<u64>) {
+    /// Adds a message; `barrier` is the number that replies wait for, if they do. `gathers_until`: it
+    /// may wait for others until then.
+    pub(crate) fn push(&mut self, body: &[u8], barrier: Option<u64>, gathers_until: Option<Mono>) {
+        let is_first = self.left == self.pushed;
+        self.leave_at =
+            gathers_until.and_then(|at| if is_first { Some(at) } else { self.leave_at });
         self.pushed += 1;
         self.queue.push_back(body.len());
         self.bodies.extend(body);
@@ -118,11 +130,21 @@ impl Channel {
         barriers.extend(held.drain(..).map(|number| (*pushed, number)));
     }
 
+    /// Nothing gathers any longer.
+    pub(crate) const fn hurry(&mut self) {
+        self.leave_at = None;
+    }
+
     /// Passes the messages that may leave now, and the acknowledgement that goes with each.
     pub(crate) fn leave(&mut self, now: Mono, with: &mut dyn FnMut(Leaving<'_>, u64)) {
+        let is_early = self.leave_at.is_some_and(|at| now < at);
+        if is_early && self.pushed - self.left < GATHERED_COUNT_MAX {
+            return;
+        }
+        self.leave_at = None;
         let until = self.pushed.min(self.acknowledged + WINDOW_COUNT_MAX);
         if self.left < until {
-            self.is_due = false;
+            self.acknowledged_received();
             self.resend_at.get_or_insert(now.after_ms(self.resend_ms));
             (self.left, self.left_bytes) = self.pass((self.left, self.left_bytes), until, with);
         }
@@ -180,27 +202,44 @@ impl Channel {
         self.resend_at = waits.then(|| now.after_ms(self.resend_ms));
     }
 
-    /// A message of the peer has arrived.
-    pub(crate) fn receive(&mut self, term: Term, sequence: u64) -> Receipt {
+    /// A message of the peer has arrived. It is acknowledged at this time at the latest.
+    pub(crate) fn receive(&mut self, term: Term, sequence: u64, at: Mono) -> Receipt {
         if term < self.term {
             return Receipt::Refused;
         }
         if term > self.term {
-            (self.term, self.received) = (term, 0);
+            (self.term, self.received, self.told) = (term, 0, 0);
             self.early.clear();
         }
         if sequence == self.received + 1 {
-            (self.received, self.is_due) = (sequence, true);
+            self.received = sequence;
+            self.acknowledge_by(at);
             Receipt::Next
         } else if sequence <= self.received {
             // The acknowledgement may be lost.
-            self.is_due = true;
+            self.acknowledge_by(at);
             Receipt::Repeated
         } else if sequence > self.received + WINDOW_COUNT_MAX {
             Receipt::Refused
         } else {
             Receipt::Early
         }
+    }
+
+    /// What was received is acknowledged at this time at the latest.
+    pub(crate) fn acknowledge_by(&mut self, at: Mono) {
+        self.acknowledge_at = Some(self.acknowledge_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// Whether what was received has to be acknowledged now, by a message of its own.
+    pub(crate) fn owes_acknowledgement(&self, now: Mono) -> bool {
+        let is_many = self.received - self.told >= GATHERED_COUNT_MAX;
+        self.acknowledge_at.is_some_and(|at| is_many || at <= now)
+    }
+
+    /// A message leaves that acknowledges all that was received.
+    pub(crate) const fn acknowledged_received(&mut self) {
+        (self.acknowledge_at, self.told) = (None, self.received);
     }
 
     /// Keeps an early message.
@@ -231,14 +270,16 @@ impl Channel {
         self.silence_count > SILENCE_COUNT_MAX
     }
 
-    pub(crate) const fn resend_at(&self) -> Option<Mono> {
-        self.resend_at
+    /// When something is to be sent, if nothing happens before.
+    pub(crate) fn due_at(&self) -> Option<Mono> {
+        let due = [self.resend_at, self.leave_at, self.acknowledge_at];
+        due.into_iter().flatten().min()
     }
 
     /// Whether nothing is to be sent, and nothing waits for an acknowledgement.
     pub(super) fn is_idle(&self) -> bool {
         let waits = self.resend_at.is_some() || !self.queue.is_empty();
-        !waits && !self.is_due && self.barriers.is_empty() && self.held.is_empty()
+        !waits && self.acknowledge_at.is_none() && self.barriers.is_empty() && self.held.is_empty()
     }
 
     /// Messages that are not acknowledged.

@@ -62,7 +62,7 @@ mod tests {
         };
         channels.to(lane);
         assert_eq!(busy_count(&mut channels), 0, "nothing was sent");
-        channels.to(lane).push(b"message", None);
+        channels.to(lane).push(b"message", None, None);
         channels.to(lane).leave(Mono(1), &mut |_, _| ());
         assert_eq!(busy_count(&mut channels), 1);
         channels.to(lane).on_acknowledged(Mono(2), 1);
@@ -71,9 +71,9 @@ mod tests {
         channels.to(lane).hold(5);
         assert_eq!(busy_count(&mut channels), 1);
         channels.remove(lane);
-        channels.to(lane).receive(wire::Term(1), 1);
+        channels.to(lane).receive(wire::Term(1), 1, Mono(3));
         assert_eq!(busy_count(&mut channels), 1);
-        channels.settle(|_, channel| channel.is_due = false);
+        channels.settle(|_, channel| channel.acknowledged_received());
         assert_eq!(channels.busy().count(), 0);
     }
 }

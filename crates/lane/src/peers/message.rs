@@ -207,6 +207,11 @@ impl PeerBody<'_> {
             | Self::Restated {} => false,
         }
     }
+
+    /// Whether no request and no other lane waits for it, so that it may gather with others.
+    pub(crate) const fn is_patient(&self) -> bool {
+        matches!(self, Self::QueryContents { .. } | Self::DurableContents { .. })
+    }
 }
 
 /// Privileged bits as they are encoded.

@@ -39,6 +39,7 @@ pub(crate) enum Kind {
     Read,
     Write,
     Sync,
+    Stat,
     Remove,
 }
 
@@ -48,6 +49,7 @@ impl Kind {
             Operation::Log { .. } => Some(Self::Log),
             Operation::Patch { patch: Patch::Write { .. }, .. } => Some(Self::Write),
             Operation::Sync { .. } => Some(Self::Sync),
+            Operation::Stat { .. } => Some(Self::Stat),
             Operation::Remove { .. } => Some(Self::Remove),
             Operation::Read { .. } | Operation::ReadList { .. } => Some(Self::Read),
             _ => None,

@@ -4,7 +4,9 @@
 use super::file_locks::{WRITE, ask as lock_of, file, waits};
 use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, create};
 use crate::Share;
-use crate::test_server::{Delivery, TestServer};
+use crate::test_server::{Delivery, Kind, TestServer};
+use alloc::vec::Vec;
+use interface::Errno;
 use wire::{
     ClearPrivileges, Close, Entry, Getattr, Handle, HandleId, InodeNo, LaneId, Op, Open, OpenFor,
     Read, SetTime, Setattr, Status, Wire as _, Write,
@@ -245,4 +247,51 @@ fn a_full_channel_refuses_changes_until_it_drains() {
     assert_eq!(try_create(&mut harness, "refused"), Status::Ok);
     let counts = harness.server.counters(0).peers;
     assert!(counts.sent_count - sent_before > FULL_COUNT as u64, "{counts:?}");
+}
+
+/// Creates files with contents at lane 1, and closes them.
+fn new_files(server: &mut TestServer, meta: &mut Peer) -> Vec<InodeNo> {
+    let mut inodes = Vec::new();
+    for text in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        let args = wire::Create { handle: Some(HANDLE), ..create(text) };
+        let made = meta.ask(server, Op::Create, 1, &args);
+        let inode = wire::Created::decode_all(&made.body).unwrap().attr.inode;
+        let close = Close { inode, handle: HANDLE.id };
+        assert_eq!(meta.ask(server, Op::Close, 1, &close).head.status, Status::Ok);
+        let away = server.map.lane(server.map.data_shard(inode, 0)).0 == 1;
+        inodes.extend(away.then_some(inode));
+    }
+    assert!(inodes.len() > 1, "a seed that places several elsewhere");
+    inodes
+}
+
+#[test]
+fn sizes_of_many_files_are_settled_together_and_new_ones_without_a_look() {
+    const GATHER_MS: u64 = 10;
+    let mut server = TestServer::new(7);
+    server.limits.message_ms = GATHER_MS;
+    server.start(2);
+    let mut meta = Peer::new(&mut server, &HelloFields::new(1));
+    // A look at a file of the store would fail.
+    server.failing.push((Kind::Stat, Errno(5)));
+    let inodes = new_files(&mut server, &mut meta);
+    let settled_count = |server: &mut TestServer, meta: &mut Peer| {
+        server.run();
+        let is_settled = |inode: &&InodeNo| {
+            let got = meta.ask(server, Op::Getattr, 0, &Getattr { inode: **inode });
+            !Entry::decode_all(&got.body).unwrap().attr.is_size_at_data()
+        };
+        inodes.iter().filter(is_settled).count()
+    };
+    server.pass_ms(GATHER_MS - 1);
+    assert_eq!(settled_count(&mut server, &mut meta), 0);
+    assert!(server.lane(0).is_waiting(), "something goes on when time passes");
+    server.pass_ms(1);
+    assert_eq!(settled_count(&mut server, &mut meta), 0, "the answers gather, too");
+    server.pass_ms(GATHER_MS);
+    assert_eq!(settled_count(&mut server, &mut meta), inodes.len());
+    server.pass_ms(GATHER_MS);
+    server.run();
+    assert!((0..2).all(|lane| !server.lane(lane).is_waiting()), "all is acknowledged");
+    assert_eq!(server.failing.len(), 1, "no file was looked at");
 }
