@@ -4,6 +4,7 @@
 //! no call takes longer than the connect timeout.
 
 use crate::{ConnectOptions, Error, secret};
+use bytes::Bytes;
 use client::{Answer, Call, CallId, Client, Refused};
 use futures::channel::oneshot;
 use interface::{Action, Bulk, Core, Event, Mono, NetEvent, Turn};
@@ -32,8 +33,10 @@ const CHECK_MS: u64 = 50;
 pub(crate) struct Reply {
     /// The client's answer; its spans are invalid.
     pub(crate) answer: Answer,
-    /// The bytes of its span, or of the read.
+    /// The bytes of its span.
     pub(crate) small: Vec<u8>,
+    /// The bytes of its bulk.
+    pub(crate) bulk: Bytes,
 }
 
 impl Reply {
@@ -116,6 +119,16 @@ fn small_of(answer: &Answer, turn: &Turn<'_>) -> Vec<u8> {
         | Answer::LockFound(_)
         | Answer::Frozen(_) => Vec::new(),
     }
+}
+
+/// The bytes of a bulk, which is released; without a copy if they are many.
+fn take_bulk(ring: &mut Ring, bulk: Bulk) -> Bytes {
+    if let Some(bytes) = ring.detach_bulk(bulk) {
+        return Bytes::from_owner(bytes);
+    }
+    let bytes = Bytes::copy_from_slice(ring.bulk_bytes(bulk));
+    ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
+    bytes
 }
 
 /// Why a call failed.
@@ -300,13 +313,15 @@ impl ClientLane {
     fn take_answers(&mut self) -> bool {
         let arrived = !self.frontend.arrived.is_empty();
         let refusal = self.frontend.client.refusal();
-        for (id, result, mut small) in self.frontend.arrived.drain(..) {
-            if let Ok(Answer::Bytes(Some(bulk)) | Answer::List { bulk: Some(bulk), .. }) = result {
-                small.extend_from_slice(self.ring.bulk_bytes(bulk));
-                self.ring.with(|turn| turn.act(Action::Release { buf: bulk.buf }));
-            }
+        for (id, result, small) in self.frontend.arrived.drain(..) {
+            let bulk = match result {
+                Ok(Answer::Bytes(Some(bulk)) | Answer::List { bulk: Some(bulk), .. }) => {
+                    take_bulk(&mut self.ring, bulk)
+                }
+                Ok(_) | Err(_) => Bytes::new(),
+            };
             let Some(caller) = self.calls.remove(&id) else { continue };
-            let result = result.map(|answer| Reply { answer, small });
+            let result = result.map(|answer| Reply { answer, small, bulk });
             let fail = |status| refusal.map_or(Failure::Status(status), Failure::Refused);
             drop(caller.send(result.map_err(fail)));
         }

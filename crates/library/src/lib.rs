@@ -45,6 +45,7 @@ mod session;
 mod types;
 mod volume;
 
+pub use bytes::Bytes;
 pub use certificates::Certificates;
 pub use client::{Refused, Report};
 pub use error::Error;

@@ -23,6 +23,7 @@ use crate::{
     ListRead, NewExport, OpenFor, Piece, Removal, Report, Search, SearchOptions, SetAttr, Snapshot,
     Space, Special, Stats, Stride, Traces,
 };
+use bytes::Bytes;
 use runner::Runner;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

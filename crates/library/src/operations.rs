@@ -86,17 +86,19 @@ macro_rules! operations {
             create(path: path, mode: u32, exclusive: bool) -> File;
 
             /// Reads at most [`BULK_BYTES_MAX`](crate::BULK_BYTES_MAX) bytes; fewer at the file's end.
+            /// Many bytes are not copied: they are in the memory in which they were received, which
+            /// is reused when they are dropped.
             ///
             /// # Errors
             /// `Stale` when the server closed the file (this client was evicted).
-            read_at(file: file, piece: Piece) -> Vec<u8>;
+            read_at(file: file, piece: Piece) -> Bytes;
 
             /// Reads several pieces at once; returns their bytes in the same order, shorter at the
-            /// file's end.
+            /// file's end. See [`Self::read_at`] for where they are.
             ///
             /// # Errors
             /// As [`Self::read_at`], of the first piece that failed.
-            read_pieces(file: file, pieces: pieces) -> Vec<Vec<u8>>;
+            read_pieces(file: file, pieces: pieces) -> Vec<Bytes>;
 
             /// Writes bytes at an offset, [`BULK_BYTES_MAX`](crate::BULK_BYTES_MAX) at a time, several
             /// such pieces in flight at once.

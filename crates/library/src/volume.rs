@@ -10,6 +10,7 @@ use crate::{
     ListRead, NewExport, OpenFor, Piece, Removal, Report, Search, SearchOptions, SetAttr, Snapshot,
     Space, Special, Stats, Stride, Traces,
 };
+use bytes::Bytes;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use wire::Map;

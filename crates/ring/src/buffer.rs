@@ -6,21 +6,23 @@
 //! from 4 KiB on; the largest is a little more than 1 MiB (a FUSE write with its headers). A range
 //! counts against the limit like memory, so that it can be loaded into memory at any time.
 
+use crate::memory::{BulkBytes, Memory, PAGE_BYTES, Returned};
 use crate::number::{u32_of, u64_of};
 use interface::{BufId, Bulk, Mono, Object};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-const PAGE_BYTES: usize = 4096;
 const CLASS_COUNT: usize = 10;
 /// Capacity of the largest class, in bytes: 1 MiB of data and two pages for headers.
 pub(crate) const BUFFER_BYTES_MAX: usize = (1 << 20) + 2 * PAGE_BYTES;
 /// Unused memory that the pool always retains, in bytes.
 const SPARE_BYTES_MIN: usize = 64 << 20;
+/// A bulk from this length on leaves the ring with its buffer's memory; a shorter one is copied.
+const DETACHED_BYTES_MIN: u32 = 32 << 10;
+/// Buffers of bulks that left the ring and were dropped, until the pool takes them back.
+const RETURNED_COUNT_MAX: usize = SPARE_BYTES_MIN / BUFFER_BYTES_MAX;
 /// How long memory beyond that must be unused before it is freed.
 const TRIM_MS: u64 = 1000;
 
@@ -83,37 +85,6 @@ impl FileRange {
     }
 }
 
-/// Page-aligned bytes, zeroed when allocated.
-struct Memory {
-    at: NonNull<u8>,
-    capacity_bytes: usize,
-}
-
-impl Memory {
-    fn layout(capacity_bytes: usize) -> Layout {
-        let Ok(layout) = Layout::from_size_align(capacity_bytes, PAGE_BYTES) else {
-            panic!("{capacity_bytes} bytes cannot be laid out")
-        };
-        layout
-    }
-
-    fn new(capacity_bytes: usize) -> Self {
-        assert!(capacity_bytes > 0, "no buffer is empty");
-        let layout = Self::layout(capacity_bytes);
-        // SAFETY: the layout's size is not 0.
-        let at = unsafe { alloc_zeroed(layout) };
-        let Some(at) = NonNull::new(at) else { handle_alloc_error(layout) };
-        Self { at, capacity_bytes }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout, and dropped once.
-        unsafe { dealloc(self.at.as_ptr(), Self::layout(self.capacity_bytes)) };
-    }
-}
-
 /// The buffers of a lane.
 pub(crate) struct Pool {
     slots: Vec<Slot>,
@@ -132,6 +103,8 @@ pub(crate) struct Pool {
     used_bytes_max: usize,
     /// A buffer was released since [`Self::take_freed`].
     freed: bool,
+    /// Where the memory of [`Self::detach`] returns to.
+    returned: Arc<Returned>,
 }
 
 impl Pool {
@@ -149,6 +122,7 @@ impl Pool {
             // A buffer of the largest size must always fit, or no transfer could progress.
             used_bytes_max: used_bytes_max.max(BUFFER_BYTES_MAX),
             freed: false,
+            returned: Arc::new(Returned::new(RETURNED_COUNT_MAX)),
         }
     }
 
@@ -159,6 +133,9 @@ impl Pool {
         }
         let class = class_of(space_bytes);
         let capacity_bytes = capacity_of(class);
+        if self.spare[class].is_empty() {
+            self.take_returned();
+        }
         self.used_bytes += capacity_bytes;
         if let Some(index) = self.spare[class].pop() {
             self.spare_bytes -= capacity_bytes;
@@ -293,6 +270,43 @@ impl Pool {
             self.vacant.push(buf.0);
             self.forget(object, buf);
         } else {
+            self.spare_bytes += capacity_bytes;
+            self.spare[class].push(buf.0);
+        }
+    }
+
+    /// Takes the memory of a bulk out of the pool, and ends its buffer. `None` if the bulk is too
+    /// short for that, or its buffer has other references.
+    pub(crate) fn detach(&mut self, bulk: Bulk) -> Option<BulkBytes> {
+        let slot = &mut self.slots[bulk.buf.0 as usize];
+        let class = slot.class.filter(|_| slot.refs_count == 1)?;
+        if bulk.bulk_bytes < DETACHED_BYTES_MIN || !matches!(slot.place, Place::Memory(_)) {
+            return None;
+        }
+        let Place::Memory(memory) = std::mem::replace(&mut slot.place, Place::Vacant) else {
+            panic!("these bytes are in memory")
+        };
+        slot.refs_count = 0;
+        if !std::mem::take(&mut slot.uncounted) {
+            self.used_bytes -= capacity_of(class);
+        }
+        self.freed = true;
+        self.vacant.push(bulk.buf.0);
+        let start = bulk.start as usize;
+        let range = start..start + bulk.bulk_bytes as usize;
+        Some(BulkBytes::new(memory, range, Arc::clone(&self.returned)))
+    }
+
+    /// Takes back memory that left by [`Self::detach`], as far as the limit allows.
+    fn take_returned(&mut self) {
+        for memory in self.returned.take() {
+            let capacity_bytes = memory.capacity_bytes;
+            if self.used_bytes + self.spare_bytes + capacity_bytes > self.used_bytes_max {
+                continue;
+            }
+            let class = class_of(capacity_bytes);
+            let place = Place::Memory(memory);
+            let buf = self.add(Slot { place, refs_count: 0, class: Some(class), uncounted: false });
             self.spare_bytes += capacity_bytes;
             self.spare[class].push(buf.0);
         }
@@ -518,72 +532,4 @@ const fn capacity_of(class: usize) -> usize {
 const _: () = assert!(capacity_of(CLASS_COUNT - 2) == 1 << 20, "nine powers of two, then one more");
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_released_buffer_is_reused_and_a_retained_one_is_not() {
-        let mut pool = Pool::new(8 << 20);
-        let first = pool.take(5000).unwrap();
-        assert_eq!(pool.used_bytes(), 8192);
-        pool.retain(first);
-        pool.release(first);
-        let second = pool.take(5000).unwrap();
-        assert_ne!(first, second);
-        pool.release(first);
-        assert_eq!(pool.take(8192), Some(first));
-    }
-
-    #[test]
-    fn the_limit_holds_and_a_released_buffer_can_be_taken_again() {
-        let mut pool = Pool::new(2 << 20);
-        let first = pool.take(1 << 20).unwrap();
-        let second = pool.take(1 << 20).unwrap();
-        assert_eq!(pool.take(1), None);
-        pool.release(second);
-        assert!(pool.take_freed());
-        assert!(!pool.take_freed());
-        assert!(pool.take(1 << 20).is_some());
-        pool.release(first);
-        assert_eq!(pool.used_bytes(), 1 << 20);
-    }
-
-    #[test]
-    fn bytes_written_by_the_owner_are_read_back() {
-        let mut pool = Pool::new(0);
-        let buf = pool.take(BUFFER_BYTES_MAX).unwrap();
-        pool.bytes_mut(buf, 4096, 3).copy_from_slice(b"abc");
-        assert_eq!(pool.bytes(buf, 4095, 5), b"\0abc\0");
-    }
-
-    #[test]
-    fn memory_unused_for_a_while_is_freed() {
-        let mut pool = Pool::new(256 << 20);
-        let bufs: Vec<BufId> = (0..100).map(|_| pool.take(1 << 20).unwrap()).collect();
-        bufs.iter().for_each(|buf| pool.release(*buf));
-        assert_eq!((pool.spare_bytes, pool.used_bytes()), (100 << 20, 0));
-        pool.trim(Mono(0));
-        let at = pool.trim_at().unwrap();
-        // Ninety buffers are used meanwhile: those are retained.
-        let bufs: Vec<BufId> = (0..90).map(|_| pool.take(1 << 20).unwrap()).collect();
-        bufs.iter().for_each(|buf| pool.release(*buf));
-        pool.trim(at);
-        assert_eq!((pool.spare_bytes, pool.trim_at()), (90 << 20, None));
-        pool.trim(at);
-        pool.trim(pool.trim_at().unwrap());
-        assert_eq!(pool.spare_bytes, SPARE_BYTES_MIN);
-        pool.trim(at);
-        assert_eq!(pool.trim_at(), None, "the least is kept for ever");
-    }
-
-    #[test]
-    fn spare_and_used_buffers_share_the_limit() {
-        let mut pool = Pool::new(8 << 20);
-        let bufs: Vec<BufId> = (0..8).map(|_| pool.take(1 << 20).unwrap()).collect();
-        bufs.iter().for_each(|buf| pool.release(*buf));
-        (0..1024).for_each(|_| assert!(pool.take(8192).is_some()));
-        assert_eq!(pool.used_bytes(), 8 << 20);
-        assert!(pool.spare_bytes < 2 * BUFFER_BYTES_MAX, "{} are kept", pool.spare_bytes);
-    }
-}
+mod tests;

@@ -29,6 +29,7 @@ use crate::listen::Listener;
 use crate::lists::Lists;
 use crate::log::Log;
 use crate::mailbox::{Mailbox, Mesh, Relayed, Stopper};
+use crate::memory::BulkBytes;
 use crate::named_buffers::NamedBuffers;
 use crate::objects::Objects;
 use crate::spin::{PollBudget, Spin};
@@ -216,6 +217,16 @@ impl Ring {
     #[must_use]
     pub fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
         self.parts.io.bulk_bytes(self.parts.named_buffers.resolve(bulk))
+    }
+
+    /// The bytes of a bulk, without a copy, where nothing else refers to its buffer; the bulk is
+    /// released with that. `None`: it is too short, or its buffer is in use, and it is still there.
+    #[must_use]
+    pub fn detach_bulk(&mut self, bulk: Bulk) -> Option<BulkBytes> {
+        let Parts { io, named_buffers, .. } = &mut *self.parts;
+        let bytes = io.pool.detach(named_buffers.resolve(bulk))?;
+        named_buffers.release(bulk.buf);
+        Some(bytes)
     }
 
     /// A new bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a core;

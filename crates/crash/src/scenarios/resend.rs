@@ -203,7 +203,7 @@ fn contents(volume: &mut Volume, path: &Path) -> Result<Vec<u8>> {
     let file = volume.open(path, OpenFor::Read)?;
     let bytes = volume.read_at(&file, Piece { file_offset: 0, piece_bytes: 4096 })?;
     volume.close(file)?;
-    Ok(bytes)
+    Ok(bytes.into())
 }
 
 /// Operations under way at a time: the slots of a session.

@@ -13,7 +13,7 @@ use crate::args;
 use crate::exit::{Code, Exit};
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
-use library::{BULK_BYTES_MAX, FileKind};
+use library::{BULK_BYTES_MAX, Bytes, FileKind};
 
 struct Copy<'a> {
     session: Session,
@@ -260,7 +260,7 @@ impl Copy<'_> {
                 }
             }
             to.write(&mut self.session, &writes)?;
-            let read_bytes: usize = pieces.iter().map(Vec::len).sum();
+            let read_bytes: usize = pieces.iter().map(Bytes::len).sum();
             self.progress.inc(read_bytes as u64);
             if ended {
                 return Ok((file_offset, hole));

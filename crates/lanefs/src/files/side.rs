@@ -6,7 +6,7 @@
 use super::Session;
 use crate::address::{Place, Url};
 use anyhow::{Result, bail};
-use library::{Attr, BULK_BYTES_MAX, FileKind, OpenFor, Piece, Timestamp};
+use library::{Attr, BULK_BYTES_MAX, Bytes, FileKind, OpenFor, Piece, Timestamp};
 use rustix::fs::SeekFrom;
 use std::ffi::OsString;
 use std::fs;
@@ -183,11 +183,11 @@ impl Source {
         session: &mut Session,
         file_offset: u64,
         count: u64,
-    ) -> Result<Vec<Vec<u8>>> {
+    ) -> Result<Vec<Bytes>> {
         let piece_bytes = u64::from(BULK_BYTES_MAX);
         let offsets = (0..count).map(|index| file_offset + index * piece_bytes);
         match self {
-            Self::Local(file) => offsets.map(|at| Ok(read_local(file, at)?)).collect(),
+            Self::Local(file) => offsets.map(|at| Ok(read_local(file, at)?.into())).collect(),
             Self::Remote(url, file) => {
                 let piece = |file_offset| Piece { file_offset, piece_bytes: BULK_BYTES_MAX };
                 let pieces: Vec<Piece> = offsets.map(piece).collect();

@@ -193,7 +193,7 @@ fn programs_get_in_by_certificate() {
     alice.write_at(&file, 0, b"hello").unwrap();
     let found = bob.open("/file".as_ref(), OpenFor::Read).unwrap();
     let piece = Piece { file_offset: 0, piece_bytes: 16 };
-    assert_eq!(bob.read_at(&found, piece).unwrap(), b"hello");
+    assert_eq!(bob.read_at(&found, piece).unwrap(), b"hello"[..]);
     bob.close(found).unwrap();
     alice.close(file).unwrap();
     alice.leave().unwrap();

@@ -34,7 +34,7 @@ fn block(volume: &mut Volume, name: &str, block: usize) -> Result<Vec<u8>, Optio
     let piece = Piece { file_offset: (block * BLOCK) as u64, piece_bytes: 64 * 1024 };
     let read = volume.read_at(&file, piece).map_err(|error| error.status());
     volume.close(file).unwrap();
-    read
+    read.map(Into::into)
 }
 
 fn write(volume: &mut Volume, name: &str, at: usize, bytes: &[u8]) -> Result<(), Option<Status>> {

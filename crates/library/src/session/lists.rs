@@ -145,7 +145,7 @@ impl Session {
                 let Answer::List { size_bytes, .. } = reply.answer else {
                     return Err(broken("read", &file.path));
                 };
-                let mut rest = &reply.small[..];
+                let mut rest = &reply.bulk[..];
                 for (piece, owner) in exchange.pieces.iter().zip(&exchange.owners) {
                     let part_bytes = piece.within(size_bytes);
                     let Some((part, after)) = rest.split_at_checked(part_bytes as usize) else {

@@ -5,6 +5,7 @@
 use super::{Session, broken};
 use crate::lane::PendingAnswer;
 use crate::{Error, File};
+use bytes::Bytes;
 use client::{Answer, Call};
 use interface::Bulk;
 use wire::{BULK_BYTES_MAX, Piece};
@@ -14,7 +15,7 @@ const PIECE_COUNT_MAX: usize = 16;
 
 impl Session {
     /// Reads one piece.
-    pub(crate) async fn read_at(&self, file: &File, piece: Piece) -> Result<Vec<u8>, Error> {
+    pub(crate) async fn read_at(&self, file: &File, piece: Piece) -> Result<Bytes, Error> {
         let mut pieces = self.read_pieces(file, &[piece]).await?;
         Ok(pieces.pop().unwrap_or_default())
     }
@@ -25,7 +26,7 @@ impl Session {
         &self,
         file: &File,
         pieces: &[Piece],
-    ) -> Result<Vec<Vec<u8>>, Error> {
+    ) -> Result<Vec<Bytes>, Error> {
         let mut read = Vec::with_capacity(pieces.len());
         for group in pieces.chunks(PIECE_COUNT_MAX) {
             let mut begun = Vec::with_capacity(group.len());
@@ -43,7 +44,7 @@ impl Session {
                 let Answer::Bytes(_) = reply.answer else {
                     return Err(broken("read", &file.path));
                 };
-                read.push(reply.small);
+                read.push(reply.bulk);
             }
         }
         Ok(read)
