@@ -1,5 +1,5 @@
-//! `cluster`: clients of a file system over four servers, beside the same clients of one server, and
-//! beside bare streams over loopback.
+//! `cluster`: clients of a file system over four servers, beside the same clients of one server,
+//! and beside bare streams over loopback; for writes also streams whose receivers write to files.
 //!
 //! A client is a [`Volume`] in a thread of its own, as a program has it that uses the library.
 //! Everything runs on one machine: four servers have no more cores than one.
@@ -13,6 +13,7 @@ use crate::rounds::{alternate, median, spread};
 use crate::row::Row;
 use crate::server::Home;
 use anyhow::{Context as _, Result, anyhow};
+use bare::FarEnd;
 use done::Done;
 use library::{File, OpenFor, Piece, Volume};
 use registry::LocalError;
@@ -49,6 +50,8 @@ enum Work {
 enum On<'a> {
     Servers(&'a Cluster),
     Bare,
+    /// A bare stream whose receiver writes to a file.
+    BareToFile,
 }
 
 pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
@@ -78,9 +81,15 @@ pub(crate) fn run(home: &Home) -> Result<Vec<Row>> {
             // What the others are compared with comes first.
             let ons = match work {
                 Work::Create | Work::Byte => vec![("one server", beside), ("four servers", ours)],
-                Work::Read | Work::Write => {
+                Work::Read => {
                     vec![("loopback", On::Bare), ("one server", beside), ("four servers", ours)]
                 }
+                Work::Write => vec![
+                    ("loopback", On::Bare),
+                    ("loopback and pwrite", On::BareToFile),
+                    ("one server", beside),
+                    ("four servers", ours),
+                ],
             };
             let options = &home.options;
             progress.begin(ons.len() * options.round_count);
@@ -191,7 +200,14 @@ fn measure(
             .map(|client| {
                 let barrier = &barrier;
                 scope.spawn(move || match on {
-                    On::Bare => bare::run(home, work == Work::Read, PIECE_BYTES, (barrier, time)),
+                    On::Bare | On::BareToFile => {
+                        let far_end = match (on, work) {
+                            (On::BareToFile, _) => FarEnd::Writes { client, file_bytes },
+                            (_, Work::Read) => FarEnd::Sends,
+                            (_, Work::Write | Work::Create | Work::Byte) => FarEnd::Receives,
+                        };
+                        bare::run(home, far_end, PIECE_BYTES, (barrier, time))
+                    }
                     On::Servers(cluster) => {
                         let prepared = Client::new(cluster, client, work);
                         barrier.wait();

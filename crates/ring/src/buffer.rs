@@ -33,6 +33,14 @@ struct Slot {
     class: Option<usize>,
     /// A copy that the core owns: it does not count against the limit.
     uncounted: bool,
+    /// Checksums of the first complete blocks, as far as they were computed.
+    block_sums: Vec<u32>,
+}
+
+impl Slot {
+    const fn new(place: Place, refs_count: u32, class: Option<usize>) -> Self {
+        Self { place, refs_count, class, uncounted: false, block_sums: Vec::new() }
+    }
 }
 
 /// Where a buffer's bytes are.
@@ -151,12 +159,8 @@ impl Pool {
         if over_bytes > 0 {
             self.drop_spare(over_bytes + BUFFER_BYTES_MAX);
         }
-        Some(self.add(Slot {
-            place: Place::Memory(Memory::new(capacity_bytes)),
-            refs_count: 1,
-            class: Some(class),
-            uncounted: false,
-        }))
+        let place = Place::Memory(Memory::new(capacity_bytes));
+        Some(self.add(Slot::new(place, 1, Some(class))))
     }
 
     /// Whether the limit allows a buffer of this size.
@@ -170,9 +174,7 @@ impl Pool {
         assert!(self.has_space(range.range_bytes), "the caller has checked for space");
         let (object, class) = (range.object, class_of(range.range_bytes));
         self.used_bytes += capacity_of(class);
-        let slot =
-            Slot { place: Place::File(range), refs_count: 1, class: Some(class), uncounted: false };
-        let buf = self.add(slot);
+        let buf = self.add(Slot::new(Place::File(range), 1, Some(class)));
         self.file_ranges.entry(object).or_default().push(buf);
         buf
     }
@@ -225,7 +227,7 @@ impl Pool {
     pub(crate) fn pin(&mut self, space_bytes: usize) -> BufId {
         let capacity_bytes = space_bytes.next_multiple_of(PAGE_BYTES);
         let place = Place::Memory(Memory::new(capacity_bytes));
-        self.add(Slot { place, refs_count: 1, class: None, uncounted: false })
+        self.add(Slot::new(place, 1, None))
     }
 
     fn add(&mut self, slot: Slot) -> BufId {
@@ -260,6 +262,7 @@ impl Pool {
             return;
         }
         let Some(class) = slot.class else { panic!("{buf:?} is the ring's own") };
+        slot.block_sums = Vec::new();
         let capacity_bytes = capacity_of(class);
         if !std::mem::take(&mut slot.uncounted) {
             self.used_bytes -= capacity_bytes;
@@ -287,6 +290,7 @@ impl Pool {
             panic!("these bytes are in memory")
         };
         slot.refs_count = 0;
+        slot.block_sums = Vec::new();
         if !std::mem::take(&mut slot.uncounted) {
             self.used_bytes -= capacity_of(class);
         }
@@ -306,7 +310,7 @@ impl Pool {
             }
             let class = class_of(capacity_bytes);
             let place = Place::Memory(memory);
-            let buf = self.add(Slot { place, refs_count: 0, class: Some(class), uncounted: false });
+            let buf = self.add(Slot::new(place, 0, Some(class)));
             self.spare_bytes += capacity_bytes;
             self.spare[class].push(buf.0);
         }
@@ -371,7 +375,7 @@ impl Pool {
             return BufId(index);
         }
         let place = Place::Memory(Memory::new(capacity_bytes));
-        self.add(Slot { place, refs_count: 1, class: Some(class), uncounted: true })
+        self.add(Slot { uncounted: true, ..Slot::new(place, 1, Some(class)) })
     }
 
     /// Frees memory that was unused since the last check but one; allocating it again and again
@@ -417,6 +421,18 @@ impl Pool {
         if bufs.is_empty() {
             self.file_ranges.remove(&object);
         }
+    }
+
+    /// Records checksums of a buffer's first complete blocks; it is not written any more.
+    pub(crate) fn put_block_sums(&mut self, buf: BufId, block_sums: Vec<u32>) {
+        self.slots[buf.0 as usize].block_sums = block_sums;
+    }
+
+    /// The checksum of the complete block that begins so far into a buffer, if it was recorded.
+    pub(crate) fn block_sum(&self, buf: BufId, start: usize) -> Option<u32> {
+        let block_bytes = disk::BLOCK_BYTES as usize;
+        let block_sums = &self.slots[buf.0 as usize].block_sums;
+        block_sums.get(start / block_bytes).copied().filter(|_| start.is_multiple_of(block_bytes))
     }
 
     /// A buffer's reference count.

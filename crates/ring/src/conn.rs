@@ -463,8 +463,12 @@ impl Conns {
         let socket = conn.raw();
         let op = match conn.incoming {
             _ if conn.seal.is_some() => conn.receive_records(discard, &mut io.pool),
-            Some(Incoming { buf, lengths, received_bytes, .. }) => {
-                let rest_bytes = lengths.bulk_bytes as usize - received_bytes;
+            Some(Incoming { buf, lengths, received_bytes, ref sums, .. }) => {
+                let mut rest_bytes = lengths.bulk_bytes as usize - received_bytes;
+                if sums.is_wanted() {
+                    // Summed before more displaces it from the cache.
+                    rest_bytes = rest_bytes.min(recv::PIECE_BYTES_MAX);
+                }
                 let at = io.pool.at(buf, received_bytes, rest_bytes);
                 let space_bytes = u32_of(rest_bytes);
                 // The kernel (6.18) waits for too much if a receive is both `whole` and `discard`.

@@ -4,14 +4,17 @@
 //! caller's. Invariant: a result has one checksum for each range, of the bytes that existed, or
 //! these bytes.
 
+use crate::buffer::Pool;
 use crate::io_context::IoContext;
-use crate::number::{u32_of, u64_of};
+use crate::number::{u32_of, u64_of, usize_of};
 use interface::{Bulk, Errno, Event, ObjectEvent, SumRange, Ticket};
 use slab::Slab;
 use wire::{Reader, Wire as _};
 
 /// Maximum bytes of one read.
 const READ_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a complete block.
+const BLOCK: usize = disk::BLOCK_BYTES as usize;
 
 /// What a job finds out about its ranges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,33 +119,48 @@ impl IoContext {
         }));
     }
 
-    /// Checksums of written data, by blocks.
+    /// Checksums of written data, by blocks; those that were computed when it was received are not
+    /// computed again.
     pub(crate) fn written_sums(
         &mut self,
         (ticket, offset): (Ticket, u64),
         bulk: Bulk,
         block_bytes: u32,
     ) {
-        let block_bytes = u64::from(block_bytes);
-        let mut found = Vec::new();
-        let mut bytes = self.bulk_bytes(bulk);
-        let mut at = offset;
-        while !bytes.is_empty() {
-            let left_bytes = usize::try_from(block_bytes - at % block_bytes).unwrap_or(usize::MAX);
-            let (here, behind) = bytes.split_at(bytes.len().min(left_bytes));
-            put(&mut found, here);
-            at += u64_of(here.len());
-            bytes = behind;
-        }
+        let found = sums_by_block(&self.pool, offset, bulk, block_bytes);
         let result = Ok(self.arena.put(&found));
         self.events.push(Event::Object(ObjectEvent::Written { ticket, result }));
     }
 }
 
-/// Appends a checksum and the number of bytes that it covers.
+fn sums_by_block(pool: &Pool, offset: u64, bulk: Bulk, block_bytes: u32) -> Vec<u8> {
+    let block_bytes = u64::from(block_bytes);
+    let mut found = Vec::new();
+    let mut bytes = pool.bytes(bulk.buf, bulk.start as usize, bulk.bulk_bytes as usize);
+    let mut at = offset;
+    while !bytes.is_empty() {
+        let left_bytes = usize::try_from(block_bytes - at % block_bytes).unwrap_or(usize::MAX);
+        let (here, behind) = bytes.split_at(bytes.len().min(left_bytes));
+        let known = match here.len() {
+            BLOCK => pool.block_sum(bulk.buf, bulk.start as usize + usize_of(at - offset)),
+            len if len == bulk.bulk_bytes as usize => bulk.crc32c,
+            _ => None,
+        };
+        put_sum(&mut found, known.unwrap_or_else(|| wire::crc32c(here)), here.len());
+        at += u64_of(here.len());
+        bytes = behind;
+    }
+    found
+}
+
+/// Appends the checksum of these bytes and their number.
 pub(crate) fn put(found: &mut Vec<u8>, bytes: &[u8]) {
-    found.extend_from_slice(&wire::crc32c(bytes).to_le_bytes());
-    found.extend_from_slice(&u32_of(bytes.len()).to_le_bytes());
+    put_sum(found, wire::crc32c(bytes), bytes.len());
+}
+
+fn put_sum(found: &mut Vec<u8>, crc32c: u32, covered_bytes: usize) {
+    found.extend_from_slice(&crc32c.to_le_bytes());
+    found.extend_from_slice(&u32_of(covered_bytes).to_le_bytes());
 }
 
 /// Appends a number of bytes, and these bytes.
@@ -192,6 +210,40 @@ mod tests {
         put(&mut expected, &[]);
         put(&mut expected, &[]);
         assert_eq!(jobs.end(index).found, expected);
+    }
+
+    #[test]
+    fn sums_that_were_recorded_are_used_where_they_fit() {
+        let mut pool = Pool::new(1 << 20);
+        let bulk_bytes = 3 * BLOCK + 100;
+        let buf = pool.take(bulk_bytes).unwrap();
+        let all = (0..bulk_bytes).map(|index| (index % 251).to_le_bytes()[0]).collect::<Vec<u8>>();
+        pool.bytes_mut(buf, 0, bulk_bytes).copy_from_slice(&all);
+        // Other than the bytes have, to see where they are used.
+        pool.put_block_sums(buf, vec![1, 2, 3]);
+        let sums = |offset: usize, start: usize, part_bytes: usize, crc32c| {
+            let (start, bulk_bytes) = (u32_of(start), u32_of(part_bytes));
+            let bulk = Bulk { buf, start, bulk_bytes, crc32c, mac: interface::NO_MAC };
+            let found = sums_by_block(&pool, u64_of(offset), bulk, u32_of(BLOCK));
+            let words =
+                found.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()));
+            words.collect::<Vec<u32>>()
+        };
+        let (block, computed) =
+            (u32_of(BLOCK), |at: usize, until: usize| wire::crc32c(&all[at..until]));
+        let rest = computed(3 * BLOCK, bulk_bytes);
+        let whole = [1, block, 2, block, 3, block, rest, 100];
+        assert_eq!(sums(0, 0, bulk_bytes, Some(9)), whole);
+        assert_eq!(sums(7 * BLOCK, 0, bulk_bytes, None), whole);
+        assert_eq!(sums(BLOCK, BLOCK, BLOCK, None), [2, block]);
+        assert_eq!(sums(0, 10, BLOCK, None), [computed(10, BLOCK + 10), block]);
+        let halves = [computed(0, BLOCK - 5), block - 5, computed(BLOCK - 5, BLOCK), 5];
+        assert_eq!(sums(5, 0, BLOCK, Some(9)), halves);
+        assert_eq!(sums(5, 0, 100, Some(9)), [9, 100]);
+        assert_eq!(sums(5, 0, 100, None), [computed(0, 100), 100]);
+        pool.release(buf);
+        assert_eq!(pool.take(bulk_bytes), Some(buf));
+        assert_eq!(pool.block_sum(buf, 0), None, "it has other bytes");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! reading a turn; the lane does not sleep while events are pending; memory given to the kernel
 //! outlives the operation even if the ring is dropped in between.
 
+mod bulk;
 mod inspect;
 mod last;
 mod messages;
@@ -29,15 +30,13 @@ use crate::listen::Listener;
 use crate::lists::Lists;
 use crate::log::Log;
 use crate::mailbox::{Mailbox, Mesh, Relayed, Stopper};
-use crate::memory::BulkBytes;
 use crate::named_buffers::NamedBuffers;
 use crate::objects::Objects;
 use crate::spin::{PollBudget, Spin};
 use crate::sums::SumJobs;
 use crate::usage;
 use interface::{
-    Action, Arena, Bulk, Core, Event, KernelEvent, LaneTime, Mono, NO_MAC, Process, Ticket, Turn,
-    Usage,
+    Action, Arena, Core, Event, KernelEvent, LaneTime, Mono, Process, Ticket, Turn, Usage,
 };
 use std::io;
 use std::marker::PhantomData;
@@ -210,34 +209,6 @@ impl Ring {
         let Parts { clock, io, actions, .. } = &mut *self.parts;
         io.now = clock.read();
         talk(&mut Turn { now: io.now, arena: &mut io.arena, actions })
-    }
-
-    /// The bytes of a bulk in a referenced buffer. They must be in memory; a large bulk that was
-    /// read from an object may be a file range.
-    #[must_use]
-    pub fn bulk_bytes(&self, bulk: Bulk) -> &[u8] {
-        self.parts.io.bulk_bytes(self.parts.named_buffers.resolve(bulk))
-    }
-
-    /// The bytes of a bulk, without a copy, where nothing else refers to its buffer; the bulk is
-    /// released with that. `None`: it is too short, or its buffer is in use, and it is still there.
-    #[must_use]
-    pub fn detach_bulk(&mut self, bulk: Bulk) -> Option<BulkBytes> {
-        let Parts { io, named_buffers, .. } = &mut *self.parts;
-        let bytes = io.pool.detach(named_buffers.resolve(bulk))?;
-        named_buffers.release(bulk.buf);
-        Some(bytes)
-    }
-
-    /// A new bulk with these bytes, at most [`wire::BULK_BYTES_MAX`], to be released by a core;
-    /// `None` while no buffer is free.
-    #[must_use]
-    pub fn bulk_of(&mut self, bytes: &[u8]) -> Option<Bulk> {
-        let io = &mut self.parts.io;
-        let buf = io.pool.take(bytes.len())?;
-        io.pool.bytes_mut(buf, 0, bytes.len()).copy_from_slice(bytes);
-        let bulk_bytes = crate::number::u32_of(bytes.len());
-        Some(Bulk { buf, start: 0, bulk_bytes, crc32c: None, mac: NO_MAC })
     }
 
     /// The ring's counters.

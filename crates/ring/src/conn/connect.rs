@@ -14,6 +14,11 @@ use std::os::fd::OwnedFd;
 use wire::ServerAddress;
 
 impl Conns {
+    /// Whether the ring connects to servers, and in plain text so far.
+    pub(crate) const fn connects_in_plain_text(&self) -> bool {
+        self.server.is_some() && self.seals.connects_in_plain_text()
+    }
+
     /// Opens a connection for the core.
     pub(crate) fn connect(&mut self, ticket: Ticket, to: ServerAddress, io: &mut IoContext) {
         let opened = self.open_socket(to);

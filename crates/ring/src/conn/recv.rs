@@ -50,7 +50,8 @@ impl Conns {
             }
         } else if let Some(whole) = self.conn(index).incoming.take() {
             self.discharge(whole.charge);
-            let summed = whole.sums.end(io.pool.bytes(buf, 0, received_bytes));
+            let mut summed = whole.sums.end(io.pool.bytes(buf, 0, received_bytes));
+            io.pool.put_block_sums(buf, std::mem::take(&mut summed.block_sums));
             self.deliver(index, whole.lengths, Some((buf, summed)), io);
         }
     }
@@ -232,7 +233,7 @@ impl Conns {
             return self.fail(index, CloseReason::ProtocolError(ProtocolError::Checksum), io);
         }
         let bulk_bytes = lengths.bulk_bytes;
-        let bulk = summed.map(|(buf, Summed { crc32c, mac })| Bulk {
+        let bulk = summed.map(|(buf, Summed { crc32c, mac, block_sums: _ })| Bulk {
             buf,
             start: 0,
             bulk_bytes,

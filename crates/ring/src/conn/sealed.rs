@@ -52,6 +52,11 @@ impl Seals {
         })
     }
 
+    /// Whether no outgoing connection is under TLS so far.
+    pub(super) const fn connects_in_plain_text(&self) -> bool {
+        self.client.is_none()
+    }
+
     /// Makes a configuration for connections to a server, if TLS protects them; false: it does
     /// not.
     pub(super) fn prepare_for(&mut self, server: IpAddr) -> Result<bool, Errno> {

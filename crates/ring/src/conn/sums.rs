@@ -1,11 +1,13 @@
 //! Checksums and MACs of bulk. A received bulk gets the checksum that its frame or the log needs,
-//! and the MAC that identifies its contents in a replay; both are computed piece by piece, while
-//! the bytes are in the processor's cache. A sent bulk gets a checksum in plain text, and none
+//! the MAC that identifies its contents in a replay, and the checksums of its blocks, which an
+//! aligned write needs; all are computed piece by piece, while the bytes are in the processor's
+//! cache. A sent bulk gets a checksum in plain text, and none
 //! under TLS.
 
 use super::Conn;
 use crate::io_context::IoContext;
 use blake3::Hasher;
+use disk::BLOCK_BYTES;
 use interface::{Bulk, ContentsMac, NO_MAC, Span};
 use wire::Crc32c;
 
@@ -16,6 +18,8 @@ const STEP_BYTES: usize = 128 * 1024;
 /// What is computed of a bulk, and how far it is.
 pub(super) struct Sums {
     crc32c: Option<Crc32c>,
+    /// Of the complete blocks so far, counted from the bulk's start. Computed with the MAC.
+    block_sums: Vec<u32>,
     mac_key: Option<[u8; 32]>,
     /// For a bulk longer than a step.
     hasher: Option<Box<Hasher>>,
@@ -26,12 +30,13 @@ pub(super) struct Sums {
 pub(super) struct Summed {
     pub(super) crc32c: Option<u32>,
     pub(super) mac: ContentsMac,
+    pub(super) block_sums: Vec<u32>,
 }
 
 impl Sums {
     pub(super) fn new(crc32c: bool, mac_key: Option<[u8; 32]>) -> Self {
         let crc32c = crc32c.then(Crc32c::new);
-        Self { crc32c, mac_key, hasher: None, summed_bytes: 0 }
+        Self { crc32c, block_sums: Vec::new(), mac_key, hasher: None, summed_bytes: 0 }
     }
 
     /// Whether anything is computed.
@@ -50,6 +55,7 @@ impl Sums {
             if let Some(key) = &self.mac_key {
                 let hasher = self.hasher.get_or_insert_with(|| Box::new(Hasher::new_keyed(key)));
                 hasher.update(step);
+                self.block_sums.extend(sums_of_blocks(step));
             }
         }
     }
@@ -58,6 +64,9 @@ impl Sums {
     pub(super) fn end(mut self, bytes: &[u8]) -> Summed {
         self.update(bytes);
         let rest = &bytes[self.summed_bytes..];
+        if self.mac_key.is_some() {
+            self.block_sums.extend(sums_of_blocks(rest));
+        }
         let crc32c = self.crc32c.map(|mut crc32c| {
             crc32c.update(rest);
             crc32c.sum()
@@ -71,9 +80,16 @@ impl Sums {
         if let Some(hash) = hash {
             mac.copy_from_slice(&hash.as_bytes()[..NO_MAC.len()]);
         }
-        Summed { crc32c, mac }
+        Summed { crc32c, mac, block_sums: self.block_sums }
     }
 }
+
+/// The checksums of complete blocks.
+fn sums_of_blocks(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    bytes.chunks_exact(BLOCK_BYTES as usize).map(wire::crc32c)
+}
+
+const _: () = assert!(STEP_BYTES.is_multiple_of(BLOCK_BYTES as usize), "a step has whole blocks");
 
 impl Conn {
     /// Queues a frame and its bulk.
@@ -107,9 +123,12 @@ mod tests {
                 let found = sums.end(bulk);
                 assert_eq!(found.crc32c, Some(wire::crc32c(bulk)));
                 assert_eq!(found.mac, blake3::keyed_hash(&key, bulk).as_bytes()[..16]);
+                let blocks = bulk.chunks_exact(BLOCK_BYTES as usize).map(wire::crc32c);
+                assert_eq!(found.block_sums, blocks.collect::<Vec<u32>>());
             }
         }
         let found = Sums::new(false, None).end(&bytes);
         assert_eq!((found.crc32c, found.mac), (None, NO_MAC));
+        assert!(found.block_sums.is_empty());
     }
 }
