@@ -15,7 +15,7 @@ use crate::names_behind::Removed;
 use crate::shared::lane_bit;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use interface::{MountMessage, PeerAction, Turn};
+use interface::{Mono, MountMessage, PeerAction, Turn};
 use wire::{InodeNo, RenameHow};
 
 impl MountLane {
@@ -252,7 +252,7 @@ impl MountLane {
     /// The lane that has a directory's lease gives it back.
     pub(crate) fn give_back(&mut self, turn: &mut Turn<'_>, (directory, lane): Removed) {
         if lane == self.client.lane() {
-            self.client.end_writing(directory);
+            self.end_writing(turn.now.mono, directory, None);
         } else {
             let message = MountMessage::Written { inode: directory };
             turn.act(PeerAction::Message { to: lane, message });
@@ -270,24 +270,41 @@ impl MountLane {
     }
 
     /// Another client needs a file, or a directory.
-    pub(crate) fn recall_writing(&mut self, work_no: u64, inode: InodeNo) {
+    pub(crate) fn recall_writing(&mut self, now: Mono, work_no: u64, inode: InodeNo) {
         let Some(table) = self.behind.table.clone() else { return };
         if self.end_behind(&table, inode) {
             self.add_wait(work_no);
             self.behind.waiting.push((inode, Waiting::Recall(work_no)));
+        } else if table.directories.given_until(inode) > now {
+            self.add_wait(work_no);
+            self.end_writing(now, inode, Some(work_no));
         } else {
             self.client.end_writing(inode);
         }
     }
 
+    /// The server hears that nothing of a file or directory is under way, and a recall that waits for that
+    /// goes on: once the kernel has none of the attributes that it was given for a moment.
+    fn end_writing(&mut self, now: Mono, inode: InodeNo, work_no: Option<u64>) {
+        let table = self.behind.table.as_ref();
+        let given_until = table.map(|table| table.directories.given_until(inode));
+        match given_until.filter(|until| *until > now) {
+            Some(until) => self.end_writing_at(until, inode, work_no),
+            None => {
+                self.client.end_writing(inode);
+                self.end_wait(work_no);
+            }
+        }
+    }
+
     /// Connections were lost: no further change is answered early.
-    pub(crate) fn end_lost_writing(&mut self) {
+    pub(crate) fn end_lost_writing(&mut self, now: Mono) {
         for inode in self.client.take_ended_writing() {
             let Some(table) = self.behind.table.clone() else { continue };
             if self.end_behind(&table, inode) {
                 self.behind.waiting.push((inode, Waiting::Written));
             } else {
-                self.client.end_writing(inode);
+                self.end_writing(now, inode, None);
             }
         }
     }
@@ -340,16 +357,15 @@ impl MountLane {
                 }
                 Waiting::Release(handle) => self.release_behind(turn, inode, handle),
                 Waiting::Recall(work_no) => {
-                    self.client.end_writing(inode);
-                    self.end_wait(Some(work_no));
+                    self.end_writing(turn.now.mono, inode, Some(work_no));
                 }
-                Waiting::Written => self.client.end_writing(inode),
+                Waiting::Written => self.end_writing(turn.now.mono, inode, None),
                 Waiting::Directory(directory) => self.end_name_change(turn, directory),
             }
         }
         // Its place was given to another one, or another lane has ended it.
         if !table.is_held(inode) && !table.directories.is_held(inode) {
-            self.client.end_writing(inode);
+            self.end_writing(turn.now.mono, inode, None);
         }
     }
 }

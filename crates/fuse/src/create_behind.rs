@@ -302,7 +302,11 @@ impl MountLane {
 
     /// The answer to a call that shows a directory in which names are being changed: as the changes under
     /// way leave it.
-    pub(crate) fn shown(&self, call: &Call<'_>) -> Option<(Result<Answer, Status>, Granted)> {
+    pub(crate) fn shown(
+        &self,
+        now: Mono,
+        call: &Call<'_>,
+    ) -> Option<(Result<Answer, Status>, Granted)> {
         let table = self.behind.table.as_ref().filter(|table| !table.is_empty())?;
         #[expect(clippy::wildcard_enum_match_arm, reason = "no other call asks for attributes")]
         let inode = match call {
@@ -311,7 +315,14 @@ impl MountLane {
             _ => return None,
         };
         let attr = table.directories.attr(inode)?;
-        table.directories.is_busy(inode).then_some((Ok(Answer::Entry(attr)), Granted::default()))
+        if !table.directories.is_busy(inode) {
+            return None;
+        }
+        let attributes = match call {
+            Call::Getattr(_) => table.directories.give(inode, now),
+            _ => None,
+        };
+        Some((Ok(Answer::Entry(attr)), Granted { attributes, ..Granted::default() }))
     }
 
     /// The same where nothing is under way, and no lease has the attributes. The kernel asks again and
@@ -326,7 +337,8 @@ impl MountLane {
         let attr = table.directories.lasting_attr(args.inode)?;
         let may = self.client.term().until > now
             && self.cache.as_ref().is_some_and(|cache| cache.says_attributes(args.inode));
-        may.then_some((Ok(Answer::Entry(attr)), Granted::default()))
+        let attributes = table.directories.give(args.inode, now);
+        may.then_some((Ok(Answer::Entry(attr)), Granted { attributes, ..Granted::default() }))
     }
 
     /// An answer with the attributes of a directory: its times do not go back behind what was shown.

@@ -227,7 +227,7 @@ impl MountLane {
                     return self.reply_opened_directory(turn, pending_id, (inode, handle));
                 }
                 let known = self
-                    .shown(&call)
+                    .shown(turn.now.mono, &call)
                     .or_else(|| self.known(turn.now.mono, &call, continuation))
                     .or_else(|| self.shown_again(turn.now.mono, &call));
                 if let Some((result, granted)) = known {

@@ -25,6 +25,9 @@ const DIRECTORY_COUNT_MAX: usize = 1 << 16;
 const MOUNTS_BELOW_MS: u64 = 10_000;
 /// A reply may be applied so much later than it was given to the kernel.
 pub(crate) const APPLY_MS_MAX: u64 = 20;
+/// The validity of attributes for a moment, of a directory whose names are changed behind. The kernel
+/// counts in ticks.
+pub(crate) const MOMENT_NS: u64 = 1_000;
 /// Longer than the rest of an `open`.
 const DESTROYED_NS: u64 = 10_000_000_000;
 /// The most files of which the version of the kernel's pages is known.
@@ -174,6 +177,9 @@ impl Leases {
         until: Option<Mono>,
     ) -> u64 {
         let Some(until) = until.filter(|_| self.on) else { return 0 };
+        if until == Mono(now.0 + MOMENT_NS) {
+            return MOMENT_NS; // No recall finds it here: the end of the directory's lease waits.
+        }
         if attr.kind == FileKind::Directory && !self.remember_directory(now, node, until) {
             return 0;
         }

@@ -11,15 +11,19 @@
 //!
 //! Invariant: a directory is busy from before the kernel gets its reply until the server has answered.
 
+use crate::leases::{APPLY_MS_MAX, MOMENT_NS};
 use crate::shared::{AttrWords, hash_of, lane_bit, place_of};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use interface::Mono;
 use wire::{Attr, InodeNo, LaneId, Timestamp};
 
 /// The most directories.
 const COUNT: usize = 512;
 const NAME_COUNT: usize = 16_384;
 const LINKED_WORD_COUNT: usize = 1024;
+/// How long the kernel may use attributes that it is given for a moment: two ticks of the slowest clock (100 a second), and until it has the reply.
+pub(crate) const GIVEN_MS_MAX: u64 = 20 + APPLY_MS_MAX;
 
 /// Bits of a state; above them are the number of changes under way, and the generation.
 mod bit {
@@ -51,6 +55,9 @@ struct Place {
     /// Lanes that wait, by their bits.
     waiters: AtomicU64,
     attr: AttrWords,
+    /// The kernel may have attributes until then that it was given for a moment. It stays when the place
+    /// is given to another directory.
+    given_until: AtomicU64,
 }
 
 /// The table.
@@ -235,6 +242,21 @@ impl Directories {
     pub(crate) fn lasting_attr(&self, inode: InodeNo) -> Option<Attr> {
         let (_, state) = self.find(inode)?;
         self.attr(inode).filter(|_| is_busy(state) || state & bit::ENDED == 0)
+    }
+
+    /// The kernel is about to get the attributes of a directory. Returns until when it may keep them, if
+    /// it may: it checks twice whether a caller may change a name, and would ask twice.
+    pub(crate) fn give(&self, inode: InodeNo, now: Mono) -> Option<Mono> {
+        let (place, _) = self.find(inode)?;
+        place.given_until.fetch_max(now.after_ms(GIVEN_MS_MAX).0, Ordering::SeqCst);
+        // `end` comes before this look, or `given_until` after this change.
+        let (_, state) = self.find(inode)?;
+        (state & bit::ENDED == 0).then_some(Mono(now.0 + MOMENT_NS))
+    }
+
+    /// When the kernel has no such attributes of a directory any more.
+    pub(crate) fn given_until(&self, inode: InodeNo) -> Mono {
+        Mono(self.place(inode).given_until.load(Ordering::SeqCst))
     }
 
     /// Attributes of an idle directory, as the server has said them.

@@ -100,6 +100,9 @@ pub(crate) struct Recalls {
     again: Vec<(Mono, u64, Node)>,
     /// Names that expire again, when, and the work that waits for it.
     expire_again: Vec<(Mono, Option<u64>, NodeName)>,
+    /// Files and directories that are changed behind no more, when the server hears of it, and the work
+    /// that waits for it.
+    ended: Vec<(Mono, InodeNo, Option<u64>)>,
     number_last: u64,
 }
 
@@ -110,7 +113,10 @@ impl Recalls {
     }
 
     fn is_idle(&self) -> bool {
-        self.works.is_empty() && self.waiting.is_empty() && self.expire_again.is_empty()
+        self.works.is_empty()
+            && self.waiting.is_empty()
+            && self.expire_again.is_empty()
+            && self.ended.is_empty()
     }
 
     fn names(&self) -> impl Iterator<Item = (&u64, &Waiting)> {
@@ -123,7 +129,7 @@ impl MountLane {
     /// Begins the recalls that have arrived, and the drop of everything. True if there were any.
     pub(crate) fn take_recalls(&mut self, turn: &mut Turn<'_>) -> bool {
         let mut any = false;
-        self.end_lost_writing();
+        self.end_lost_writing(turn.now.mono);
         if self.client.take_drop() {
             any = true;
             self.forget_known();
@@ -221,7 +227,7 @@ impl MountLane {
                 self.leases.release_pages(inode);
                 self.drop_pages(turn, Some(work_no), inode);
             }
-            RecalledKey::Writing(inode) => self.recall_writing(work_no, inode),
+            RecalledKey::Writing(inode) => self.recall_writing(turn.now.mono, work_no, inode),
             RecalledKey::All => {
                 self.register_all(turn, work_no);
                 self.drop_all(turn, work_no);
@@ -439,6 +445,11 @@ impl MountLane {
         self.add_wait(work_no);
     }
 
+    /// The server hears later that nothing of a file or directory is under way.
+    pub(crate) fn end_writing_at(&mut self, at: Mono, inode: InodeNo, work_no: Option<u64>) {
+        self.recalls.ended.push((at, inode, work_no));
+    }
+
     pub(crate) fn end_wait(&mut self, work_no: Option<u64>) {
         let Some(work_no) = work_no else { return };
         if let Some(work) = self.recalls.works.get_mut(&work_no) {
@@ -475,6 +486,11 @@ impl MountLane {
             self.expire(turn, work_no, &name);
             self.end_wait(work_no);
         }
+        let due = self.recalls.ended.extract_if(.., |(at, ..)| *at <= now);
+        for (_, inode, work_no) in due.collect::<Vec<_>>() {
+            self.client.end_writing(inode);
+            self.end_wait(work_no);
+        }
         let ended = self.recalls.works.iter().filter(|(_, work)| work.until <= now);
         for work_no in ended.map(|(work_no, _)| *work_no).collect::<Vec<_>>() {
             self.end_work(work_no);
@@ -491,6 +507,7 @@ impl MountLane {
         let now = turn.now.mono;
         let again = self.recalls.again.iter().map(|(at, ..)| *at);
         let again = again.chain(self.recalls.expire_again.iter().map(|(at, ..)| *at));
+        let again = again.chain(self.recalls.ended.iter().map(|(at, ..)| *at));
         let works = self.recalls.works.values().map(|work| work.until);
         let works = works.filter(|until| *until < NEVER);
         let names = self.recalls.names().map(|(_, waiting)| waiting.since.after_ms(NAME_MS_MAX));

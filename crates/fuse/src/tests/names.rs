@@ -5,6 +5,7 @@ use super::attr;
 use super::harness::{Dropped, Harness, KernelReply, ReceivedRequest, request, u32s, u64s};
 use crate::Behind;
 use crate::abi::Opcode;
+use crate::names_behind::GIVEN_MS_MAX;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -129,6 +130,13 @@ impl Harness {
 
     fn lookup(&mut self, name: &[u8]) {
         self.kernel_request(Opcode::Lookup, 10, DIR, &[name, b"\0"].concat());
+    }
+
+    /// Seconds and nanoseconds for which the kernel may keep the directory's attributes.
+    fn directory_valid_ns(&mut self) -> (u64, u32) {
+        self.kernel_request(Opcode::Getattr, 12, DIR, &[0; 16]);
+        let reply = self.reply();
+        (u64_at(&reply, 0), u32::from_ne_bytes(reply.payload[8..12].try_into().unwrap()))
     }
 
     fn rmdir(&mut self) {
@@ -347,6 +355,33 @@ fn an_idle_directory_is_given_up_at_once() {
     harness.grant_leases(&create, Ok(&created(FIRST)), (2, ALL));
     harness.recall(&create, 1, &[LeaseKey::Writing(DIR)]);
     assert_eq!(harness.acknowledged, [(vec![1], 0)]);
+}
+
+/// The kernel may use what it was given for a moment for two of its ticks.
+#[test]
+fn attributes_are_given_for_a_moment_and_the_lease_ends_behind_it() {
+    for is_idle in [false, true] {
+        let mut harness = mount();
+        harness.creates_early(b"a");
+        let create = harness.take_create(FIRST);
+        let ends = |harness: &mut Harness| {
+            harness.grant_leases(&create, Ok(&created(FIRST)), (200, ALL));
+        };
+        assert_eq!(harness.directory_valid_ns(), (0, 1_000));
+        if is_idle {
+            ends(&mut harness);
+        }
+        harness.recall(&create, 1, &[LeaseKey::Writing(DIR)]);
+        if !is_idle {
+            assert_eq!(harness.directory_valid_ns(), (0, 0), "the lease is about to end");
+            ends(&mut harness);
+        }
+        assert!(harness.acknowledged.is_empty());
+        harness.wait_ms(GIVEN_MS_MAX - 1);
+        assert!(harness.acknowledged.is_empty());
+        harness.wait_ms(1);
+        assert_eq!(harness.acknowledged, [(vec![1], 0)]);
+    }
 }
 
 #[test]
