@@ -318,10 +318,8 @@ impl MountLane {
         if !table.directories.is_busy(inode) {
             return None;
         }
-        let attributes = match call {
-            Call::Getattr(_) => table.directories.give(inode, now),
-            _ => None,
-        };
+        let gives = matches!(call, Call::Getattr(_));
+        let attributes = if gives { table.directories.give(inode, now) } else { None };
         Some((Ok(Answer::Entry(attr)), Granted { attributes, ..Granted::default() }))
     }
 
