@@ -195,6 +195,13 @@ pub(crate) const fn error_in(state: u64) -> u64 {
     (state & ERROR_MASK) >> ERROR_SHIFT
 }
 
+/// What callers are told of it.
+fn status_in(state: u64) -> Status {
+    let number = u16::try_from(error_in(state)).unwrap_or(0);
+    let status = Status::from_number(number).unwrap_or(Status::Io);
+    if matches!(status, Status::NoSpace | Status::Quota) { status } else { Status::Io }
+}
+
 /// A number of changes of attributes.
 const fn number_in(state: u64, shift: u32) -> u64 {
     (state >> shift) & NUMBER_MASK
@@ -538,14 +545,18 @@ impl Behind {
         }
     }
 
-    /// Takes the error of an earlier write: it is reported once.
+    /// Takes the error of an earlier change: the caller whose file it is hears of it.
     pub(crate) fn take_error(&self, inode: InodeNo) -> Option<Status> {
         let taken = self.change(inode, |state| {
             (error_in(state) > 0 && !is_busy(state)).then_some(state & !ERROR_MASK)
         });
-        let number = u16::try_from(error_in(taken?)).unwrap_or(0);
-        let status = Status::from_number(number).unwrap_or(Status::Io);
-        Some(if matches!(status, Status::NoSpace | Status::Quota) { status } else { Status::Io })
+        Some(status_in(taken?))
+    }
+
+    /// That error. It stays: who closes the file may not be who has changed it.
+    pub(crate) fn error(&self, inode: InodeNo) -> Option<Status> {
+        let (_, state) = self.find(inode)?;
+        (error_in(state) > 0 && !is_busy(state)).then(|| status_in(state))
     }
 
     /// The kernel has released a handle of a file. Whether that was the one that it was created with,

@@ -58,10 +58,10 @@ impl MountLane {
                 self.says_no_capability(turn, pending_id, (table, inode))
                     || self.waits(table, pending_id, inode)
             }
-            Opcode::Flush => self.fails(turn, pending_id, (table, inode)),
+            Opcode::Flush => self.fails(turn, (pending_id, opcode), (table, inode)),
             Opcode::Fsync => {
                 self.waits_to_sync(turn, pending_id, (table, inode))
-                    || self.fails(turn, pending_id, (table, inode))
+                    || self.fails(turn, (pending_id, opcode), (table, inode))
             }
             Opcode::Lookup | Opcode::Create | Opcode::Unlink => {
                 let name = match opcode {

@@ -12,7 +12,7 @@
 //! Invariant: a recall of a write lease is acknowledged when nothing of the file is under way, and
 //! no write of it is answered early after that.
 
-use crate::abi::{WRITE_CACHE, open_flag, setattr_flag};
+use crate::abi::{Opcode, WRITE_CACHE, open_flag, setattr_flag};
 use crate::args::split;
 use crate::begin::Decoded;
 use crate::behind::{Begun, Behind, Extent, How, NewFile, Setting};
@@ -66,14 +66,18 @@ impl MountLane {
         }
     }
 
-    /// Tells the caller once that an earlier write has failed. Returns whether it does.
+    /// Tells a caller that an earlier change has failed. Returns whether it does. An `fsync` takes the
+    /// error. A `close` does not: a process that was forked closes the files of its parent when it
+    /// executes a program, and hears nothing of it.
     pub(crate) fn fails(
         &mut self,
         turn: &mut Turn<'_>,
-        pending_id: usize,
+        (pending_id, opcode): (usize, Opcode),
         (table, inode): (&Behind, InodeNo),
     ) -> bool {
-        let Some(status) = table.take_error(inode) else { return false };
+        let is_close = opcode == Opcode::Flush;
+        let error = if is_close { table.error(inode) } else { table.take_error(inode) };
+        let Some(status) = error else { return false };
         self.reply(turn, pending_id, status, Span::default(), None);
         true
     }

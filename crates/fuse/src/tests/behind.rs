@@ -133,14 +133,18 @@ fn what_the_server_may_refuse_is_waited_for() {
     }
 }
 
+/// Processes that were forked close the file as well.
 #[test]
-fn a_change_that_fails_is_reported_once() {
+fn a_change_that_fails_is_reported_by_each_close_until_a_sync() {
+    use Opcode::{Flush, Fsync};
     let mut harness = created();
     assert_eq!(harness.set(MODE, 0o600), Some(0o600));
     let received = harness.take();
     harness.fail(&received, Status::Stale);
-    for status in [Status::Io, Status::Ok] {
-        harness.kernel_request(Opcode::Flush, 10, FILE, &[0; 24]);
+    let (lost, ok) = (Status::Io, Status::Ok);
+    for (opcode, status) in [(Flush, lost), (Flush, lost), (Fsync, lost), (Fsync, ok), (Flush, ok)]
+    {
+        harness.kernel_request(opcode, 10, FILE, &[0; 24]);
         while let Some(index) = harness.requests.iter().position(|it| it.head.op != Op::Setattr) {
             let received = harness.requests.remove(index).unwrap();
             harness.answer(&received, &[]);

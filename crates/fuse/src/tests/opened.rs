@@ -289,7 +289,7 @@ fn a_write_that_fails_is_reported_once_and_the_rest_is_waited_for() {
     harness.fail(&received, Status::NoSpace);
     let mut statuses = Vec::new();
     for _ in 0..2 {
-        harness.kernel_request(Opcode::Flush, 10, FILE, &[0; 24]);
+        harness.kernel_request(Opcode::Fsync, 10, FILE, &[0; 16]);
         while !harness.requests.is_empty() {
             let received = harness.take();
             harness.answer(&received, &[]);

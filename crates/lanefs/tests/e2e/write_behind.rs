@@ -277,6 +277,8 @@ fn what_a_stopped_mount_had_under_way_is_refused_and_its_writers_are_told() {
         others.into_iter().for_each(|other| other.join().unwrap());
         holder.process.signal(Signal::CONT);
         writer.join().unwrap();
+        // It closes the files of its parent, and hears of no error.
+        must(&mut program("true"));
         files.iter().map(File::sync_all).collect()
     });
     let mut refused_count = 0;
