@@ -62,8 +62,9 @@ mod rules {
     use sim::Rule;
     use std::io::Write as _;
 
-    /// Control runs of a rule.
+    /// Control runs of a rule, in the long and the short form.
     const CONTROL_COUNT: u64 = 5_000;
+    const CONTROL_COUNT_SHORT: u64 = 2_000;
     /// The short form runs one of so many parts of the controls.
     const PART_COUNT: u64 = 6;
 
@@ -96,7 +97,8 @@ mod rules {
         let (flag, roll_part) = (Injection::Control(rule).flag(), roll % PART_COUNT);
         // Each run of these takes as long as ten others.
         let is_long_run = matches!(rule, Rule::CutPages | Rule::PageParts);
-        let count = if is_long_run { CONTROL_COUNT / 5 } else { CONTROL_COUNT };
+        let count = if is_long { CONTROL_COUNT } else { CONTROL_COUNT_SHORT };
+        let count = if is_long_run { count / 5 } else { count };
         if !is_long && part != roll_part {
             return skip(
                 &format!("{count} runs with {flag}"),
