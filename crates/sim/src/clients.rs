@@ -34,6 +34,8 @@ pub(crate) struct ClientLane {
     asked: BTreeMap<Tag, Asked>,
     /// Recalls that are not processed yet, each from this time on.
     pub(crate) recalls: Vec<(u64, RecallId, Vec<RecalledKey>)>,
+    /// When files are to be registered that are open without the server: a timer beside the core's.
+    pub(crate) register_at_ns: Option<u64>,
     /// The oldest process of each server whose frames this turn received.
     frame_lives: Lives,
 }
@@ -112,6 +114,7 @@ impl Simulation {
                     to_begin: Vec::new(),
                     interrupts: Vec::new(),
                     asked: BTreeMap::new(),
+                    register_at_ns: None,
                     recalls: Vec::new(),
                     frame_lives: Lives::default(),
                 }
@@ -233,13 +236,12 @@ impl Simulation {
         }
         let mut answers = Vec::new();
         let mut recalls = Vec::new();
+        let mut register_at = None;
         loop {
             let before = answers.len();
             early.take_ended(lane).into_iter().for_each(|inode| sim_lane.core.end_writing(inode));
             sim_lane.core.note_use(known.used_at());
-            if let Some(at) = sim_lane.core.register_old_local(now.mono) {
-                turn.act(Action::WakeAt { at });
-            }
+            register_at = sim_lane.core.register_old_local(now.mono).or(register_at);
             sim_lane.core.settle(&mut turn);
             known.set_term(lane_id, sim_lane.core.term());
             join_buffers(&mut turn, &mut sim_lane.state.bufs);
@@ -294,6 +296,7 @@ impl Simulation {
         let registered = sim_lane.core.take_ended_local();
         let has_ended = sim_lane.core.term().no != term_no;
         self.end_local((client, lane), registered, has_ended);
+        self.schedule_registration((client, lane), register_at);
         for (tag, answer) in answered_early {
             let call = &mut self.calls[narrow(u64::from(tag)) - 1];
             let result = answer.result();

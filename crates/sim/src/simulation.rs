@@ -356,14 +356,37 @@ impl Simulation {
         }
     }
 
+    /// Schedules a turn of a client lane for files that are open without the server. It does not
+    /// replace the wakeup that its core has requested.
+    pub(crate) fn schedule_registration(
+        &mut self,
+        (client, lane): (usize, usize),
+        at: Option<Mono>,
+    ) {
+        let Some(at) = at else { return };
+        let place = Place::Client(client, lane);
+        let (life, at_ns) = (self.life(place), self.time_of(place, at));
+        let sim_lane = &mut self.mounts[client].lanes[lane];
+        if sim_lane.register_at_ns.replace(at_ns) != Some(at_ns) {
+            self.schedule_at(at_ns, Due::Wake(place, life));
+        }
+    }
+
     fn wake(&mut self, place: Place, life: u64) {
         let now_ns = self.now_ns;
         if life != self.life(place) {
             return;
         }
         let Some(state) = self.lane_state(place) else { return };
-        if state.wake_at.is_some_and(|at| at.0 <= now_ns) {
-            state.wake_at = None;
+        let wakes = state.wake_at.take_if(|at| at.0 <= now_ns).is_some();
+        let registers = match place {
+            Place::Client(client, lane) => {
+                let sim_lane = &mut self.mounts[client].lanes[lane];
+                sim_lane.register_at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some()
+            }
+            Place::Server(..) => false,
+        };
+        if wakes || registers {
             self.deliver(place, Event::Tick);
         }
     }
