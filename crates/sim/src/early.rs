@@ -69,7 +69,7 @@ pub(crate) struct EarlyWrites {
     /// Writes that failed after their answer.
     failed: BTreeSet<Tag>,
     /// Files that lanes no longer write so; the server is told when nothing is under way.
-    ended: Vec<(usize, InodeNo)>,
+    pub(crate) ended: Vec<(usize, InodeNo)>,
 }
 
 impl EarlyWrites {

@@ -171,7 +171,17 @@ impl EarlyWrites {
             }
             CallSpec::Mkdir { parent, name, .. } => {
                 set((parent, name), Some(Known::Other));
-                if let Some(inode) = result.inode.filter(|_| granted) {
+                // A kernel lets nobody into a directory before its mkdir is answered.
+                let is_used = |inode: InodeNo| {
+                    calls.iter().any(|other| {
+                        other.client == call.client
+                            && other.ended_ns.is_none_or(|ended_ns| ended_ns >= call.began_ns)
+                            && names_of(&other.spec).any(|(parent, _)| parent == inode)
+                    })
+                };
+                if let Some(inode) = result.inode.filter(|inode| granted && is_used(*inode)) {
+                    self.ended.push((lane, inode));
+                } else if let Some(inode) = result.inode.filter(|_| granted) {
                     let (place, names) = ((parent, name), BTreeMap::new());
                     self.directories.insert(inode, EarlyDirectory { lane, place, names });
                 }
