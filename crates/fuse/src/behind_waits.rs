@@ -275,20 +275,24 @@ impl MountLane {
         if self.end_behind(&table, inode) {
             self.add_wait(work_no);
             self.behind.waiting.push((inode, Waiting::Recall(work_no)));
-        } else if table.directories.given_until(inode) > now {
+        } else if let Some(until) = self.given_until(now, inode) {
             self.add_wait(work_no);
-            self.end_writing(now, inode, Some(work_no));
+            self.end_writing_at(until, inode, Some(work_no));
         } else {
             self.client.end_writing(inode);
         }
     }
 
+    /// Until when the kernel may have attributes of a directory that it was given for a moment.
+    fn given_until(&self, now: Mono, inode: InodeNo) -> Option<Mono> {
+        let given_until = self.behind.table.as_ref()?.directories.given_until(inode);
+        (given_until > now).then_some(given_until)
+    }
+
     /// The server hears that nothing of a file or directory is under way, and a recall that waits for that
     /// goes on: once the kernel has none of the attributes that it was given for a moment.
     fn end_writing(&mut self, now: Mono, inode: InodeNo, work_no: Option<u64>) {
-        let table = self.behind.table.as_ref();
-        let given_until = table.map(|table| table.directories.given_until(inode));
-        match given_until.filter(|until| *until > now) {
+        match self.given_until(now, inode) {
             Some(until) => self.end_writing_at(until, inode, work_no),
             None => {
                 self.client.end_writing(inode);
