@@ -1,6 +1,7 @@
-//! `Ahead`: the clients that recovery waits for and that know a newer map than this lane
-//! (docs/protocol.md R9.21). Their requests are refused until this lane has that map, so the time in
-//! which they must be back does not pass meanwhile.
+//! `Ahead`: the clients that recovery waits for and that know of a later start of a server than this
+//! lane (docs/protocol.md R9.21): by a newer map, or by one of before etcd was restored from an older
+//! copy. Their requests are refused until this lane has a map with that start, so the time in which
+//! they must be back does not pass meanwhile.
 //!
 //! Invariant: a client counts only while it goes on asking, so one that dies is evicted.
 
@@ -13,21 +14,21 @@ use wire::{ClientUuid, MapEpoch};
 pub(crate) struct Ahead(BTreeMap<ClientUuid, (MapEpoch, Mono)>);
 
 impl Ahead {
-    /// A request of a client names a newer epoch. Returns whether no client had.
+    /// A request of a client names another epoch. Returns whether no client had.
     pub(crate) fn on_request(&mut self, client: ClientUuid, epoch: MapEpoch, now: Mono) -> bool {
         let is_first = self.0.is_empty();
         self.0.insert(client, (epoch, now));
         is_first
     }
 
-    /// The lane has this map. Returns whether a client has waited for it.
+    /// The lane has this map. Returns whether a client may have waited for it.
     pub(crate) fn on_map(&mut self, epoch: MapEpoch) -> bool {
         let before_count = self.0.len();
         self.0.retain(|_, (known, _)| *known > epoch);
         self.0.len() < before_count
     }
 
-    /// Whether a client waits for a map, and has asked within the last `silent_ms_max`.
+    /// Whether a client is refused for its map, and has asked within the last `silent_ms_max`.
     pub(crate) fn has(&self, client: ClientUuid, now: Mono, silent_ms_max: u64) -> bool {
         self.0.get(&client).is_some_and(|(_, at)| now <= at.after_ms(silent_ms_max))
     }

@@ -74,8 +74,11 @@ impl Lane {
     ) {
         let (conn, request) = (received.conn, received.request);
         let mut response = *response;
-        if request.map_epoch > self.config.map.epoch() {
-            self.on_newer_epoch(turn, received.open.client, request.map_epoch);
+        let known = self.config.map.epoch();
+        if request.map_epoch != known {
+            self.on_other_epoch(turn, received.open.client, request.map_epoch);
+        }
+        if request.map_epoch > known {
             response.retry_after_ms = self.map_after_ms(turn.now.mono);
         }
         if request.op.row().is_answered_at_once() {

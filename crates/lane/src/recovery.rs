@@ -172,7 +172,7 @@ impl Recovery {
         self.began_at.is_some() && now < self.timed_from.after_ms(ms)
     }
 
-    /// Whether a client waits for a map that this lane does not have, and goes on asking.
+    /// Whether a client is refused for its map, and goes on asking.
     pub(crate) fn is_ahead(&self, client: ClientUuid, now: Mono, limits: &crate::Limits) -> bool {
         self.ahead.has(client, now, limits.recovery_soft_ms)
     }
@@ -294,9 +294,9 @@ impl Lane {
         }
     }
 
-    /// A request names a newer map than this lane has: if recovery waits for its client, it goes on
-    /// waiting until this lane has that map (R9.21).
-    pub(crate) fn on_newer_epoch(
+    /// A request names another map than this lane has: if recovery waits for its client, it goes on
+    /// waiting until this lane has a map that both go by (R9.21).
+    pub(crate) fn on_other_epoch(
         &mut self,
         turn: &mut Turn<'_>,
         client: ClientUuid,
@@ -308,10 +308,17 @@ impl Lane {
         }
         if self.recovery.ahead.on_request(client, epoch, turn.now.mono) {
             let (epoch, known) = (epoch.0, self.config.map.epoch().0);
-            let line = format!(
-                "recovery: client {client} knows map {epoch}, and this server only {known}: it waits \
-                 until etcd has told this server"
-            );
+            let line = if epoch > known {
+                format!(
+                    "recovery: client {client} knows map {epoch}, and this server only {known}: it \
+                     waits until etcd has told this server"
+                )
+            } else {
+                format!(
+                    "recovery: client {client} knows map {epoch}, and this server {known}: if it asks \
+                     again by {epoch}, it waits until all servers have started since etcd was restored"
+                )
+            };
             self.log(turn, LogLevel::Info, &line);
         }
     }

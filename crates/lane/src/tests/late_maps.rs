@@ -1,5 +1,5 @@
-//! A server restarts and lacks a map that its clients have from another server (docs/protocol.md
-//! R9.21): recovery waits for them, and for nobody else.
+//! A server restarts and lacks a map that its clients have from another server, or has one that they do
+//! not take (docs/protocol.md R9.21): recovery waits for them, and for nobody else.
 
 use super::peer::{HelloFields, Peer, create};
 use crate::test_server::TestServer;
@@ -49,8 +49,10 @@ fn ask(server: &mut TestServer, peer: &mut Peer, op: Op, map: &Map) -> Status {
 
 /// A client asks by a map that the server lacks, for so long.
 fn wait(server: &mut TestServer, peer: &mut Peer, map: &Map, ms: u64) {
+    let is_newer = map.epoch() > server.map.epoch();
+    let refusal = if is_newer { Status::RetryLater } else { Status::StaleMap };
     for _ in 0..ms / ASK_MS {
-        assert_eq!(ask(server, peer, Op::Resume, map), Status::RetryLater);
+        assert_eq!(ask(server, peer, Op::Resume, map), refusal);
         server.pass_ms(ASK_MS);
         server.run();
     }
@@ -122,6 +124,44 @@ fn a_client_that_does_not_return_once_the_server_has_the_map_is_evicted() {
     wait(&mut server, &mut peer, &map, 2 * HARD_MS);
     server.set_map(&map);
     server.run();
+    server.pass_ms(2 * SOFT_MS);
+    server.run();
+    assert_eq!(evicted_count(&server), 2);
+}
+
+/// etcd was restored from an older copy, so the server's map has a lower term of another server than the
+/// client knows. It has a higher one when that server has started.
+#[test]
+fn a_client_that_does_not_take_a_restored_map_is_waited_for_until_there_is_a_newer_one() {
+    let (mut server, mut peer) = restarted(48);
+    let known = server.map.clone();
+    let restored = later(&server);
+    server.set_map(&restored);
+    server.run();
+    wait(&mut server, &mut peer, &known, 2 * HARD_MS);
+    assert_eq!(evicted_count(&server), 1, "the client that does not come back");
+    let map = later(&server);
+    server.set_map(&map);
+    server.run();
+    // It has the whole time from here on.
+    server.pass_ms(SOFT_MS - 1_000);
+    server.run();
+    assert_eq!(ask(&mut server, &mut peer, Op::Resume, &map), Status::Ok);
+    assert_eq!(ask(&mut server, &mut peer, Op::ReplayDone, &map), Status::Ok);
+    assert!(is_served(&mut server, &mut peer));
+    assert_eq!(evicted_count(&server), 1);
+}
+
+#[test]
+fn a_client_that_had_an_older_map_and_stops_asking_is_evicted() {
+    let (mut server, mut peer) = restarted(49);
+    let known = server.map.clone();
+    let map = later(&server);
+    server.set_map(&map);
+    server.run();
+    wait(&mut server, &mut peer, &known, HARD_MS);
+    assert_eq!(evicted_count(&server), 1);
+    server.cut(peer.conn);
     server.pass_ms(2 * SOFT_MS);
     server.run();
     assert_eq!(evicted_count(&server), 2);
