@@ -54,11 +54,13 @@ pub(crate) struct Recovery {
     pub(crate) removals: Vec<(InodeNo, bool)>,
     /// Clients with a replay that did not fit.
     pub(crate) failed: BTreeSet<ClientUuid>,
-    /// Those of the clients waited for that know a newer map.
+    /// Those of the clients waited for that have another map.
     ahead: Ahead,
+    /// The next replay waits for the outcome of a change over several servers.
+    waits_for_outcome: bool,
     began_at: Option<Mono>,
-    /// Since when the time for reconnecting passes: the begin, or the arrival of a map that such a
-    /// client has waited for.
+    /// Since when the time for reconnecting passes: the begin, or the arrival of a map or an outcome
+    /// that was waited for.
     timed_from: Mono,
     progress_at: Mono,
     /// When the deadlines were checked last.
@@ -98,6 +100,7 @@ impl Recovery {
             removals: Vec::new(),
             failed,
             ahead: Ahead::default(),
+            waits_for_outcome: false,
             began_at: None,
             timed_from: Mono(0),
             progress_at: Mono(0),
@@ -216,6 +219,10 @@ impl Lane {
         self.recovery.look(turn.now.mono, &self.config.limits);
         if self.recovery.phase == Phase::Replaying {
             self.remind(turn);
+            if self.recovery.waits_for_outcome {
+                self.recovery.timed_from = turn.now.mono;
+                self.execute_replays(turn);
+            }
             self.evict_late(turn);
             if !self.recovery.waited.is_empty() || !self.recovery.queues.is_empty() {
                 return;
@@ -391,9 +398,19 @@ impl Lane {
         if self.recovery.phase != Phase::Replaying {
             return;
         }
+        let has_waited = core::mem::take(&mut self.recovery.waits_for_outcome);
         while let Some(key) = self.recovery.queues.next() {
             if self.replay_misses(turn, key) {
-                return;
+                break;
+            }
+            if self.replay_waits(key) {
+                self.recovery.waits_for_outcome = true;
+                if !has_waited {
+                    let line = "recovery: a replay waits until another server has said what became \
+                                of a change over both";
+                    self.log(turn, LogLevel::Info, line);
+                }
+                break;
             }
             if let Some(replay) = self.recovery.queues.pop(key) {
                 self.execute_replay(turn, replay);

@@ -169,6 +169,28 @@ impl Lane {
         turn.act(Action::Point(ProtocolPoint::Replayed));
     }
 
+    /// Whether the next replay of a session does not fit, and may when the outcome of a change over
+    /// several servers is known (R9.22).
+    pub(crate) fn replay_waits(&self, (shard, session): (ShardId, SessionId)) -> bool {
+        if shard.is_data() || !self.txns.awaits_outcome(shard) {
+            return false;
+        }
+        let queue = self.recovery.queues.get((shard, session));
+        let Some(replay) = queue.and_then(|queue| queue.replays.front()) else { return false };
+        let table = self.sessions.table((shard, session));
+        if table.is_some_and(|table| replay.transno <= table.committed.max(table.replayed_last())) {
+            return false;
+        }
+        let Ok(message) = wire::Replay::decode_all(&replay.body) else { return false };
+        let (reply, contents) = (message.reply.0, replay.contents());
+        let redo = self.commit.tokens().open(message.token.0, reply, contents);
+        let record = redo.and_then(|redo| Record::decode(redo).ok());
+        record.is_some_and(|(record, _)| {
+            let meta = &self.metas[self.meta_index(shard)];
+            meta.fits(record.changes, &record.pre_versions) == Err(Status::Overflow)
+        })
+    }
+
     /// Redoes and records it.
     fn redo(&mut self, replay: &Replay) -> Result<(), Status> {
         // It decoded when it arrived.

@@ -171,6 +171,13 @@ impl Txns {
         u64::try_from(self.in_doubt.len()).unwrap_or(u64::MAX)
     }
 
+    /// Whether a part at this shard is prepared, and its outcome may still come.
+    pub(crate) fn awaits_outcome(&self, shard: ShardId) -> bool {
+        self.parts.iter().any(|((at, txn), part)| {
+            *at == shard && part.prepared.is_some() && !self.in_doubt.contains(txn)
+        })
+    }
+
     /// Whether a transaction's locks remain until the next start.
     pub(crate) fn is_in_doubt(&self, txn: TxnId) -> bool {
         self.in_doubt.contains(&txn)

@@ -9,6 +9,7 @@ mod file_client;
 mod leases;
 mod part_pages;
 mod random;
+mod replays;
 mod restated;
 mod written_behind;
 
