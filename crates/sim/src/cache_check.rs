@@ -238,9 +238,10 @@ impl Simulation {
         let calls = |tag: &Tag| self.call_of(*tag).map(|call| (*tag, call));
         let tags = self.shown.of_names.get(&key).map_or(&[][..], Vec::as_slice);
         let renames = !self.shown.has_links;
-        let is_other = |call: &CallRecord| {
+        let is_other = |tag: Tag, call: &CallRecord| {
             let is_over = call.ended_ns.is_some_and(|ended_ns| ended_ns <= self.now_ns);
-            other_than != Some(call.client)
+            !self.has_early_failed(tag)
+                && other_than != Some(call.client)
                 && is_over
                 && self.is_certain(call)
                 && contradicts(call, key, cached.value, renames)
@@ -253,9 +254,9 @@ impl Simulation {
                     && may_mean(call, key, cached.value)
             })
         };
-        let found =
-            tags.iter().filter_map(calls).find(|(_, call)| is_other(call) && !is_same(call));
-        let Some((tag, _)) = found else { return };
+        let found = tags.iter().filter_map(calls);
+        let mut found = found.filter(|(tag, call)| is_other(*tag, call) && !is_same(call));
+        let Some((tag, _)) = found.next() else { return };
         self.violates(format!(
             "{rule}: a client has name {key:?} as {:?} since {} us, and call {tag} changed it",
             cached.value,

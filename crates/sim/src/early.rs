@@ -12,7 +12,7 @@ use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, Tag};
 use client::{Answer, Call, CallId, Client, RecalledKey};
 use interface::{Mono, Turn};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use wire::{Attr, FileKind, InodeNo, Status, Transno};
 
 /// Begins a call. A client that caches begins half of its syncs as a mount does while the file is being
@@ -66,8 +66,8 @@ pub(crate) struct EarlyWrites {
     pub(crate) under_way: Option<(Tag, InodeNo)>,
     /// The server has taken its lease.
     is_taken: bool,
-    /// Writes that failed after their answer.
-    failed: BTreeSet<Tag>,
+    /// Changes that failed after their answer, and how.
+    failed: BTreeMap<Tag, Status>,
     /// Files that lanes no longer write so; the server is told when nothing is under way.
     pub(crate) ended: Vec<(usize, InodeNo)>,
 }
@@ -178,14 +178,14 @@ impl EarlyWrites {
     /// Whether a write that was answered early may never be executed.
     fn may_lack(&self, tag: Tag, alive: bool) -> bool {
         let is_under_way = self.under_way.is_some_and(|(under_way, _)| under_way == tag);
-        self.failed.contains(&tag) || (is_under_way && (self.is_taken || !alive))
+        self.failed.contains_key(&tag) || (is_under_way && (self.is_taken || !alive))
     }
 
     /// The write under way is over.
-    pub(crate) fn answered(&mut self, tag: Tag, ok: bool) {
+    pub(crate) fn answered(&mut self, tag: Tag, result: Result<(), Status>) {
         self.under_way = None;
-        if !ok {
-            self.failed.insert(tag);
+        if let Err(status) = result {
+            self.failed.insert(tag, status);
         }
     }
 }
@@ -194,6 +194,13 @@ impl Simulation {
     /// Whether a write that was answered early may never be executed.
     pub(crate) fn may_lack_early(&self, tag: Tag) -> bool {
         self.mounts.iter().any(|mount| mount.early.may_lack(tag, mount.alive))
+    }
+
+    /// Whether a change that was answered early was then refused because a disk failed; its client was
+    /// told.
+    pub(crate) fn has_early_failed(&self, tag: Tag) -> bool {
+        let failed = |early: &EarlyWrites| early.failed.get(&tag) == Some(&Status::Io);
+        self.mounts.iter().any(|mount| failed(&mount.early))
     }
 
     /// A server lane has taken a turn: it may have taken write leases.
@@ -211,8 +218,8 @@ impl Simulation {
     /// A change that was answered early has been executed, or was not.
     pub(crate) fn end_early(&mut self, client: usize, tag: Tag, result: &Result<Answer, Status>) {
         let is_taken = self.mounts[client].early.is_taken;
-        self.mounts[client].early.answered(tag, result.is_ok());
         let is_executed = result.as_ref().map(drop).map_err(|status| *status);
+        self.mounts[client].early.answered(tag, is_executed);
         self.end_early_name(tag, is_executed, is_taken);
         let (lives, call) = (self.lives(), self.call_of(tag));
         let call = call.and_then(|call| Some((call.ended_ns?, call.began_lives)));
