@@ -17,6 +17,8 @@ use wire::{
     Rule, Welcome, Wire, welcome_flag,
 };
 
+/// For so long a connection may be missing before another server is asked where its server is.
+const ALONE_MS_MAX: u64 = 1_000;
 /// The time limit of a handshake.
 const HANDSHAKE_MS_MAX: u64 = 10_000;
 
@@ -130,6 +132,35 @@ impl Client {
         link.failure_count = link.failure_count.saturating_add(1);
         link.state = LinkState::Pausing { until: now.after_ms(pause_ms) };
         self.servers.wait_since(now);
+        self.ask_another(link_index, now);
+    }
+
+    /// A server does not answer for a while, and may be elsewhere: connects to another one, which knows.
+    fn ask_another(&mut self, link_index: usize, now: Mono) {
+        let since = self.servers.waiting_since();
+        if since.is_none_or(|since| now < since.after_ms(ALONE_MS_MAX)) {
+            return;
+        }
+        let random = self.identity.random();
+        let another = self.servers.link_to_another(link_index, random);
+        if let Some(link) = another.and_then(|another| self.servers.link_mut(another))
+            && link.state_is_idle()
+        {
+            link.state = LinkState::Pausing { until: now };
+        }
+    }
+
+    /// The server of a link is at another address: an attempt to connect begins anew there.
+    pub(crate) fn connect_anew(&mut self, turn: &mut Turn<'_>, link_index: usize) {
+        let Some(link) = self.servers.link_mut(link_index) else { return };
+        if link.is_up() || link.state_is_idle() {
+            return;
+        }
+        if let Some(conn) = link.conn() {
+            turn.act(NetAction::Close { conn });
+        }
+        link.failure_count = 0;
+        link.state = LinkState::Pausing { until: turn.now.mono };
     }
 
     /// The server broke the protocol: closes the connection; the client reconnects after a pause.

@@ -469,6 +469,9 @@ impl Client {
                 link.state = LinkState::Idle;
             }
         }
+        for link_index in changed.moved.into_iter().filter(|index| Some(*index) != kept_link) {
+            self.connect_anew(turn, link_index);
+        }
         // It waits for those of before; their lane may have another number now.
         for server_index in started {
             self.wake_links(server_index, turn.now.mono);

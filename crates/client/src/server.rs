@@ -9,6 +9,8 @@ pub(crate) struct Server {
     /// Known from the first map on.
     pub(crate) id: Option<ServerId>,
     pub(crate) address: ServerAddress,
+    /// Where it is since a newer map has come, if `address` is the one that the client was started with.
+    pub(crate) moved_to: Option<ServerAddress>,
     /// 0: it has sent no Welcome yet.
     boot_id: u64,
     session: SessionId,
@@ -28,6 +30,7 @@ impl Server {
         Self {
             id,
             address,
+            moved_to: None,
             boot_id: 0,
             session: SessionId(0),
             slot_count: 1,
@@ -36,6 +39,14 @@ impl Server {
             ids_replaced: false,
             registering_count: 0,
             links: Vec::new(),
+        }
+    }
+
+    /// Where to connect to after so many failures.
+    pub(crate) const fn address_for(&self, failure_count: u32) -> ServerAddress {
+        match self.moved_to {
+            Some(address) if failure_count.is_multiple_of(2) => address,
+            Some(_) | None => self.address,
         }
     }
 

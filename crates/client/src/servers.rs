@@ -33,6 +33,8 @@ pub(crate) struct Changed {
     pub(crate) restarted: Vec<usize>,
     /// The servers that had these shards.
     pub(crate) restarted_servers: BTreeSet<usize>,
+    /// Links to servers that have another address.
+    pub(crate) moved: Vec<usize>,
 }
 
 /// The lane that has a shard.
@@ -174,7 +176,7 @@ impl Servers {
     /// A link starts to connect: the number of the attempt, and where to.
     pub(crate) fn begin_connect(&mut self, link_index: usize) -> Option<(Ticket, ServerAddress)> {
         let link = self.links.get_mut(link_index)?;
-        let address = self.list.get(link.server_index())?.address;
+        let address = self.list.get(link.server_index())?.address_for(link.failure_count);
         self.conn_epoch_last += 1;
         self.ticket_last += 1;
         let ticket = Ticket(self.ticket_last);
@@ -229,12 +231,18 @@ impl Servers {
         let before: Vec<_> =
             shards.filter_map(|shard| Some((shard, self.lane_of_shard(shard)?))).collect();
         let old = self.map.replace(map.clone());
+        let mut changed = Changed::default();
+        let rows = old.iter().flat_map(|old| old.servers());
+        let addresses: BTreeMap<_, _> = rows.map(|row| (row.id, row.address)).collect();
         for row in map.servers() {
-            self.server_to(row.id, row.address);
+            let has_moved = addresses.get(&row.id).is_some_and(|before| *before != row.address);
+            let server_index = self.server_to(row.id, (row.address, has_moved));
+            let links = self.links.iter().enumerate();
+            let links = links.filter(|(_, link)| has_moved && link.server_index() == server_index);
+            changed.moved.extend(links.map(|(link_index, _)| link_index));
         }
         self.add_sessions();
         self.links.iter_mut().for_each(|link| link.data_shards_used = false);
-        let mut changed = Changed::default();
         for (shard, before) in before {
             let Some(after) = self.lane_of_shard(shard) else { continue };
             let link = self.link_at(before);
@@ -261,17 +269,36 @@ impl Servers {
         changed
     }
 
-    /// Adds the server with this id if it is new, and notes its address.
-    fn server_to(&mut self, id: ServerId, address: ServerAddress) {
-        match self.by_id.get(&id) {
-            None => {
-                self.by_id.insert(id, self.list.len());
+    /// Adds the server with this id if it is new, and notes its address, and whether it had another one
+    /// before.
+    fn server_to(&mut self, id: ServerId, (address, has_moved): (ServerAddress, bool)) -> usize {
+        let server_index = self.by_id.get(&id).copied().unwrap_or(self.list.len());
+        match server_index {
+            // The address that the client was started with was right, and may lead there still.
+            INITIAL if has_moved => self.list[INITIAL].moved_to = Some(address),
+            INITIAL => {}
+            _ if server_index == self.list.len() => {
+                self.by_id.insert(id, server_index);
                 self.list.push(Server::new(Some(id), address));
             }
-            // The address that the client was started with is known to be right.
-            Some(&INITIAL) => {}
-            Some(&server_index) => self.list[server_index].address = address,
+            _ => self.list[server_index].address = address,
         }
+        server_index
+    }
+
+    /// The link to a server that may know where the one of another link is; `None` if one of the others
+    /// is connected, since it would tell. `random` is any number.
+    pub(crate) fn link_to_another(&mut self, link_index: usize, random: u64) -> Option<usize> {
+        let missing = self.links.get(link_index)?.server_index();
+        if self.links.iter().any(|link| link.server_index() != missing && link.is_up()) {
+            return None;
+        }
+        let rows = self.map.as_ref()?.servers().iter();
+        let others = rows.filter_map(|row| self.index_of(row.id)).filter(|index| *index != missing);
+        let others: Vec<usize> = others.collect();
+        let count = u64::try_from(others.len()).ok().filter(|count| *count > 0)?;
+        let chosen = usize::try_from(random % count).ok()?;
+        Some(self.link_to(At { server_index: *others.get(chosen)?, lane: LaneId(0) }))
     }
 
     /// Makes the sessions that the map and the links need.

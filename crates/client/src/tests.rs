@@ -16,6 +16,7 @@ mod leases;
 mod lists;
 mod locks;
 mod made;
+mod moved;
 mod parallel;
 mod parallel_servers;
 mod replays;

@@ -89,6 +89,9 @@ pub struct ScriptedServer {
     pub closed: Vec<ConnId>,
     /// Where each connection was made to.
     pub addresses: Vec<ServerAddress>,
+    /// Addresses at which nobody listens, and those from which no answer comes.
+    pub refusing: Vec<ServerAddress>,
+    pub silent: Vec<ServerAddress>,
     /// The server answers Resume and ReplayDone by itself: it has exactly the changes that it
     /// reported durable.
     pub answers_recovery: bool,
@@ -128,6 +131,8 @@ impl ScriptedServer {
             last_hello: None,
             closed: Vec::new(),
             addresses: Vec::new(),
+            refusing: Vec::new(),
+            silent: Vec::new(),
             answers_recovery: true,
             answers_goodbye: false,
             goodbye_count: 0,
@@ -232,7 +237,10 @@ impl ScriptedServer {
         match action {
             Action::Net(NetAction::Connect { ticket, address }) => {
                 self.addresses.push(address);
-                if !self.shape.listening {
+                if self.silent.contains(&address) {
+                    return None;
+                }
+                if !self.shape.listening || self.refusing.contains(&address) {
                     let reason = self.shape.connect_error;
                     self.state.deliver(NetEvent::ConnectFailed { ticket, reason });
                     return None;

@@ -12,7 +12,7 @@ use wire::{
 };
 
 /// A file of metadata shard 5, which the second server has.
-const OTHER: InodeNo = InodeNo((5 << 48) | 77);
+pub(super) const OTHER: InodeNo = InodeNo((5 << 48) | 77);
 
 /// A map of both servers: the metadata shards are half and half, all data shards are the first
 /// one's.
@@ -51,7 +51,7 @@ pub(super) fn two_data_servers(epoch: u64, terms: (u32, u32)) -> Map {
     Map::new(MapEpoch(epoch), map.shard_counts(), map.servers().into(), runs.into()).unwrap()
 }
 
-const fn getattr(inode: InodeNo) -> Call<'static> {
+pub(super) const fn getattr(inode: InodeNo) -> Call<'static> {
     Call::Getattr(Getattr { inode })
 }
 
@@ -73,7 +73,7 @@ fn entry(inode: InodeNo) -> Vec<u8> {
 }
 
 /// Makes a change that is answered and may still be lost.
-fn changed(harness: &mut Harness, inode: InodeNo, transno: u64) -> ConnId {
+pub(super) fn changed(harness: &mut Harness, inode: InodeNo, transno: u64) -> ConnId {
     harness.call(1, change(inode));
     let request = harness.take();
     harness.token(&request, transno, &entry(inode));

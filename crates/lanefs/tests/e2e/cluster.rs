@@ -262,6 +262,29 @@ fn a_dead_server_delays_only_what_lies_on_it() {
     drop(two);
 }
 
+/// Also the one that the mount was started with.
+#[test]
+fn servers_that_start_at_other_addresses_are_found() {
+    let Some(cluster) = Cluster::new("cluster_moved") else { return };
+    cluster.init();
+    let mut one = cluster.serve("one", &own_address(), &[]);
+    let mut two = cluster.join("two");
+    let mount = cluster.mount(&one, "mnt");
+    let dirs = fill(&mount.dir, 2);
+    for (at, store, server) in [(1, "two", &mut two), (0, "one", &mut one)] {
+        let path = dirs[at][0].join("new");
+        fs::write(&path, "not synced").unwrap();
+        kill(server.process.pid());
+        server.process.end();
+        let elsewhere = cluster.serve(store, &own_address(), &[]);
+        assert_ne!(elsewhere.address, server.address);
+        *server = elsewhere;
+        assert_eq!(fs::read_to_string(&path).unwrap(), "not synced");
+        check(&mount.dir, 2);
+    }
+    mount.stop();
+}
+
 #[test]
 fn files_are_served_while_etcd_is_away() {
     let Some(mut cluster) = Cluster::new("cluster_etcd") else { return };
