@@ -248,9 +248,12 @@ impl Simulation {
         };
         let is_same = |change: &CallRecord| {
             tags.iter().filter_map(calls).any(|(_, call)| {
+                // With such a change a lying disk has lost who holds leases: nobody is recalled.
+                let may_be_lost = self.lying_disk.may_have_lost(call.client, call.began_ns);
                 call.may_have_happened()
                     && call.began_ns < cached.since_ns
-                    && call.ended_ns.is_none_or(|ended_ns| ended_ns > change.began_ns)
+                    && (call.ended_ns.is_none_or(|ended_ns| ended_ns > change.began_ns)
+                        || may_be_lost)
                     && may_mean(call, key, cached.value)
             })
         };
