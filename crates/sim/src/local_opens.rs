@@ -43,7 +43,10 @@ impl Mount {
     /// Calls of a lane wait until no file of the mount is open so. Returns whether they do, and whether a
     /// file is to be registered that was not before.
     pub(crate) fn waits_for_local(&mut self, is_against: bool) -> (bool, bool) {
-        let lanes = self.lanes.iter_mut().filter(|_| is_against);
+        if !is_against {
+            return (false, false); // Others may have begun registrations.
+        }
+        let lanes = self.lanes.iter_mut();
         let all: BTreeSet<_> = lanes.flat_map(|lane| lane.core.register_all_local()).collect();
         let (waits, is_new) = (!all.is_empty(), !all.is_subset(&self.registering));
         self.registering = all;
