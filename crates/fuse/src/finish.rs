@@ -279,7 +279,7 @@ impl MountLane {
         self.opcode(pending_id) == Some(Opcode::Lookup)
     }
 
-    fn opcode(&self, pending_id: usize) -> Option<Opcode> {
+    pub(crate) fn opcode(&self, pending_id: usize) -> Option<Opcode> {
         let pending = self.pendings.get(pending_id);
         let header = pending.and_then(|pending| split(&pending.request).ok());
         header.and_then(|(header, _)| Opcode::from_number(header.opcode))
@@ -364,7 +364,7 @@ impl MountLane {
     }
 
     /// Releases what an unwanted answer holds.
-    fn discard(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
+    pub(crate) fn discard(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
         match result {
             Ok(Answer::Bytes(Some(bulk)) | Answer::List { bulk: Some(bulk), .. }) => {
                 turn.act(Action::Release { buf: bulk.buf });

@@ -185,7 +185,7 @@ impl MountLane {
                 pending.wait = Wait::Groups;
                 return;
             }
-            Wait::Call => self.behind.end_wait_of(pending_id),
+            Wait::Call => self.behind.end_wait_of(pending_id) || self.ahead.end_wait_of(pending_id),
             Wait::Written(ended) => {
                 self.behind.end_wait_of(pending_id);
                 ended.is_some()

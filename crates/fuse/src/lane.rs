@@ -11,6 +11,8 @@ use crate::cache::begin_call;
 use crate::call_ids::{call_id, pending_id};
 use crate::counts::{Counts, Ended, span_bytes};
 use crate::early::WriteBehind;
+use crate::end::{GOODBYE_CALL, SYNC_CALL};
+use crate::files_ahead::FilesAhead;
 use crate::handle::{FileHandle, spread_file};
 use crate::init::{Negotiated, negotiate, put_init};
 use crate::interrupts::Interrupts;
@@ -24,26 +26,12 @@ use crate::traces::Traces;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use client::{Answer, Cache, Call, CallId, Client};
+use client::{Cache, Call, CallId, Client};
 use interface::{
     Action, Bulk, Core, Event, KernelAction, KernelEvent, KernelSlot, LogLevel, Mono, MountMessage,
     PeerEvent, Span, Ticket, Turn,
 };
 use wire::{LaneId, Status};
-
-/// The time limit for requests in flight after a stop.
-const END_MS_MAX: u64 = 5_000;
-
-/// How long a stop waits for a server that is away, to make answered changes durable.
-const AWAY_NS_MAX: u64 = 60_000_000_000;
-/// The time limit of the Goodbye.
-const GOODBYE_MS_MAX: u64 = 2_000;
-/// Ids of the calls of a stop; ids of requests are small numbers.
-const SYNC_CALL: CallId = CallId(u64::MAX);
-const GOODBYE_CALL: CallId = CallId(u64::MAX - 1);
-
-/// How often a stop checks whether the server is still away.
-const CHECK_MS: u64 = 1_000;
 
 /// The shortest absence of the server that is logged.
 const AWAY_NS_MIN: u64 = 1_000_000_000;
@@ -104,7 +92,8 @@ pub struct MountLane {
     /// What all lanes of the mount know.
     pub(crate) cache: Option<Arc<Cache>>,
     pub(crate) behind: WriteBehind,
-    state: MountState,
+    pub(crate) ahead: FilesAhead,
+    pub(crate) state: MountState,
     unmounted: bool,
     /// Abandoned requests that have just begun to wait again.
     pub(crate) abandon_again: Vec<usize>,
@@ -131,6 +120,7 @@ impl MountLane {
             profile: None,
             cache: None,
             behind: WriteBehind::default(),
+            ahead: FilesAhead::default(),
             state: MountState::Serving,
             unmounted: false,
             abandon_again: Vec::new(),
@@ -209,7 +199,10 @@ impl MountLane {
 
     /// Begins a request, also for a second time when the caller's groups are known.
     pub(crate) fn begin(&mut self, turn: &mut Turn<'_>, pending_id: usize) {
-        if self.is_behind(turn, pending_id) || self.open_at_once(turn, pending_id) {
+        let is_begun = self.is_behind(turn, pending_id)
+            || self.open_at_once(turn, pending_id)
+            || self.was_read_ahead(turn, pending_id);
+        if is_begun {
             return self.note_abandoned(pending_id);
         }
         let Some(pending) = self.pendings.get(pending_id) else { return };
@@ -397,18 +390,6 @@ impl MountLane {
         self.on_stop(turn);
     }
 
-    fn on_stop(&mut self, turn: &mut Turn<'_>) {
-        if self.state == MountState::Serving {
-            let until = turn.now.mono.after_ms(END_MS_MAX);
-            self.state = MountState::Ending { until };
-            self.client.forget_all_kept();
-            // The locks that they wait for may never be released.
-            for pending_id in self.pendings.lock_waits().collect::<Vec<_>>() {
-                self.abandon(turn, pending_id);
-            }
-        }
-    }
-
     /// Logs when the server goes away and comes back; one lane does it for all.
     fn log_server_state(&mut self, turn: &mut Turn<'_>) {
         if self.client.lane() != LaneId(0) {
@@ -430,65 +411,6 @@ impl MountLane {
             let line = turn.arena.put(line.as_bytes());
             turn.act(Action::Log { level: say, line });
         }
-    }
-
-    /// Ends when all requests are answered and all handles closed, or at the time limit.
-    fn try_to_end(&mut self, turn: &mut Turn<'_>) {
-        let MountState::Ending { until } = self.state else { return };
-        let idle =
-            self.pendings.count() == 0 && self.client.busy_count() == 0 && self.behind.is_idle();
-        if !idle && turn.now.mono < until {
-            turn.act(Action::WakeAt { at: until });
-            return;
-        }
-        for pending_id in self.pendings.all() {
-            // The data of a WRITE are gone with the reply.
-            self.client.give_up(turn, call_id(pending_id));
-            self.reply(turn, pending_id, Status::NotConnected, Span::default(), None);
-        }
-        self.state = MountState::Syncing;
-        self.client.call(turn, SYNC_CALL, Call::SyncAll);
-    }
-
-    /// The SyncAll was answered: changes are durable, or lost.
-    fn on_synced(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
-        if self.state != MountState::Syncing {
-            return;
-        }
-        if result.is_err() {
-            log(turn, LogLevel::Alarm, "something that was written is lost with the server");
-        }
-        if !self.client.is_connected() {
-            self.stop(turn);
-            return;
-        }
-        self.state = MountState::Goodbye { until: turn.now.mono.after_ms(GOODBYE_MS_MAX) };
-        self.client.call(turn, GOODBYE_CALL, Call::Goodbye);
-    }
-
-    /// Applies the time limits of the last steps.
-    fn check_end(&mut self, turn: &mut Turn<'_>) {
-        let now = turn.now.mono;
-        match self.state {
-            MountState::Serving | MountState::Ending { .. } | MountState::Stopped => {}
-            MountState::Syncing => {
-                let away_ns = self.client.waiting_since().map_or(0, |since| now.since_ns(since));
-                if away_ns < AWAY_NS_MAX {
-                    turn.act(Action::WakeAt { at: now.after_ms(CHECK_MS) });
-                    return;
-                }
-                let line = "the server stays away: what it had not yet made durable may be lost";
-                log(turn, LogLevel::Alarm, line);
-                self.stop(turn);
-            }
-            MountState::Goodbye { until } if now < until => turn.act(Action::WakeAt { at: until }),
-            MountState::Goodbye { .. } => self.stop(turn),
-        }
-    }
-
-    fn stop(&mut self, turn: &mut Turn<'_>) {
-        self.state = MountState::Stopped;
-        turn.act(Action::Stopped);
     }
 
     /// Logs the client's reports.
@@ -544,6 +466,7 @@ impl Core for MountLane {
             self.end_dropped_creates(turn);
             self.note_use();
             self.register_old(turn);
+            self.read_files_ahead(turn);
             let abandons = self.abandon_again(turn);
             self.client.settle(turn);
             self.set_term();
@@ -555,6 +478,9 @@ impl Core for MountLane {
                 match call {
                     SYNC_CALL => self.on_synced(turn, result),
                     GOODBYE_CALL => self.stop(turn),
+                    _ if FilesAhead::has_made(call) => {
+                        self.on_read_ahead(turn, call, (result, granted));
+                    }
                     _ if WriteBehind::has_made(call) => {
                         self.on_early_answer(turn, call, (&result, &granted));
                     }
@@ -569,7 +495,8 @@ impl Core for MountLane {
                 return;
             }
             let has_recalls = self.take_recalls(turn);
-            if !self.end_local_opens(turn) && !has_recalls && !answered && !abandons {
+            let goes_on = has_recalls || answered || abandons || !self.ahead.is_settled();
+            if !self.end_local_opens(turn) && !goes_on {
                 break;
             }
         }
@@ -588,7 +515,7 @@ impl Core for MountLane {
     }
 }
 
-fn log(turn: &mut Turn<'_>, say: LogLevel, line: &str) {
+pub(crate) fn log(turn: &mut Turn<'_>, say: LogLevel, line: &str) {
     let line = turn.arena.put(line.as_bytes());
     turn.act(Action::Log { level: say, line });
 }

@@ -30,6 +30,8 @@ pub mod control;
 mod counts;
 mod create_behind;
 mod early;
+mod end;
+mod files_ahead;
 mod finish;
 mod handle;
 mod init;

@@ -224,6 +224,7 @@ impl MountLane {
             }
             RecalledKey::Contents(inode) => self.drop_pages(turn, Some(work_no), inode),
             RecalledKey::Pages(inode) => {
+                self.ahead.remove(turn, inode);
                 self.leases.release_pages(inode);
                 self.drop_pages(turn, Some(work_no), inode);
             }
@@ -300,6 +301,7 @@ impl MountLane {
         if self.leases.forgets_names {
             self.forget_names(turn, Some(work_no));
         }
+        self.ahead.clear(turn);
         let mut with_pages = self.leases.take_held();
         for given in self.leases.take_given(turn.now.mono) {
             if given.contents {
@@ -340,6 +342,7 @@ impl MountLane {
     fn end_term(&mut self, turn: &mut Turn<'_>) {
         let term_no = self.client.term().no;
         let Some(held) = self.leases.take_held_before(term_no) else { return };
+        self.ahead.clear(turn);
         held.into_iter().for_each(|inode| self.drop_pages(turn, None, inode));
         self.register_behind_term(turn);
     }

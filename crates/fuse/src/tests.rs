@@ -12,6 +12,7 @@ mod answers;
 mod behind;
 mod contents;
 mod counts;
+mod files_ahead;
 mod harness;
 mod header;
 mod known;

@@ -57,6 +57,8 @@ pub(super) struct Harness {
     pub(super) further: Vec<wire::Attr>,
     /// Numbers that the next reply with leases gives.
     pub(super) new_files: Option<wire::NewFiles>,
+    /// Bytes that the next reply with leases has.
+    pub(super) bulk: Option<Bulk>,
     /// Answers to questions.
     pub(super) answers: Vec<Vec<u8>>,
 }
@@ -171,6 +173,7 @@ impl Harness {
             replies_before: Vec::new(),
             further: Vec::new(),
             new_files: None,
+            bulk: None,
             answers: Vec::new(),
         }
     }
@@ -279,7 +282,8 @@ impl Harness {
         parts.put(&mut Writer::new(&mut body));
         let status = result.err().unwrap_or(Status::Ok);
         let reply = Reply { status, flags: parts.flags(), ..self.reply_to(received) };
-        self.put_reply(received.conn, reply, &body, None);
+        let bulk = self.bulk.take();
+        self.put_reply(received.conn, reply, &body, bulk);
     }
 
     /// The server recalls leases granted so far.

@@ -51,9 +51,11 @@ enum Kind {
     Appends,
     /// A file that all mounts have open for reading and writing.
     Turns,
+    /// One of several small files, while they are read one after the other.
+    Series,
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 8] = [
     Kind::Closed,
     Kind::Open,
     Kind::Mapped,
@@ -61,6 +63,7 @@ const KINDS: [Kind; 7] = [
     Kind::Removed,
     Kind::Appends,
     Kind::Turns,
+    Kind::Series,
 ];
 
 /// What happens between trials.
@@ -72,6 +75,7 @@ enum Disturbance {
 }
 
 const NAME_COUNT: usize = 64;
+const SERIES_COUNT: usize = 16;
 const WORD_BYTES: usize = 8;
 const MAPPED_WORDS: usize = 1024;
 const RECORD_BYTES: usize = 16;
@@ -83,6 +87,7 @@ struct Model {
     open: Vec<u8>,
     mapped: Vec<u8>,
     turns: Vec<u8>,
+    series: Vec<Vec<u8>>,
     /// The mode of each name that exists.
     names: BTreeMap<String, u32>,
     removed_count: usize,
@@ -131,7 +136,12 @@ impl<'f> Trials<'f> {
             fs::write(dir.join(name), &zeros).unwrap();
         }
         let handles = mounts.iter().map(|mount| Handles::of(&mount.dir)).collect();
-        let model = Model { mapped: zeros.clone(), turns: zeros, ..Model::default() };
+        fs::create_dir(dir.join("series")).unwrap();
+        let series: Vec<_> = (0..SERIES_COUNT).map(|no| vec![b'a'; 100 * no]).collect();
+        for (no, bytes) in series.iter().enumerate() {
+            fs::write(series_file(dir, no), bytes).unwrap();
+        }
+        let model = Model { mapped: zeros.clone(), turns: zeros, series, ..Model::default() };
         let prng = Prng::new(crate::fixture::roll());
         Self { fixture, server, options, mounts, handles, prng, model }
     }
@@ -150,6 +160,7 @@ impl<'f> Trials<'f> {
             Kind::Removed => self.change_removed(changing, observing),
             Kind::Appends => self.change_appended(changing, observing),
             Kind::Turns => self.change_turns(changing),
+            Kind::Series => self.change_series(changing, observing),
         }
         self.observe(kind, observing, &context);
     }
@@ -216,6 +227,55 @@ impl<'f> Trials<'f> {
         let (word, at) = (self.word(), self.prng.below(MAPPED_WORDS) * WORD_BYTES);
         overwrite(&mut self.model.turns, &word, at);
         self.handles[mount].turns.write_all_at(&word, at as u64).unwrap();
+    }
+
+    /// The observing mount has read some when another one changes. Afterwards all are changed, so that
+    /// they are read again in the next trial.
+    fn change_series(&mut self, changing: usize, observing: usize) {
+        let (changing, observing) = (self.dir(changing), self.dir(observing));
+        // Not by a program: the process that becomes it closes what is open at a mount that is stopped.
+        for entry in fs::read_dir(observing.join("series")).unwrap() {
+            entry.unwrap().metadata().unwrap();
+        }
+        let read_count = self.prng.below(SERIES_COUNT);
+        for no in 0..read_count {
+            let found = fs::read(series_file(&observing, no)).unwrap();
+            same(&found, &self.model.series[no], &format!("file {no} of the series"));
+        }
+        let no = self.prng.below(SERIES_COUNT);
+        self.change_file_of_series(&changing, no);
+        self.observe_series(&observing, "behind a change");
+        for no in 0..SERIES_COUNT {
+            self.change_file_of_series(&changing, no);
+        }
+    }
+
+    fn change_file_of_series(&mut self, dir: &Path, no: usize) {
+        let (path, word) = (series_file(dir, no), self.word());
+        let bytes = &mut self.model.series[no];
+        match self.prng.below(3) {
+            0 => {
+                *bytes = word.repeat(1 + self.prng.below(600));
+                fs::write(path, bytes).unwrap();
+            }
+            1 => {
+                let at = self.prng.below(bytes.len() + 1);
+                overwrite(bytes, &word, at);
+                writer(&path).write_all_at(&word, at as u64).unwrap();
+            }
+            _ => {
+                *bytes = word.repeat(1 + self.prng.below(600));
+                fs::write(dir.join("new"), bytes).unwrap();
+                fs::rename(dir.join("new"), path).unwrap();
+            }
+        }
+    }
+
+    fn observe_series(&self, dir: &Path, context: &str) {
+        for (no, bytes) in self.model.series.iter().enumerate() {
+            let found = fs::read(series_file(dir, no)).unwrap();
+            same(&found, bytes, &format!("file {no} of the series, {context}"));
+        }
     }
 
     fn change_names(&mut self, mount: usize) {
@@ -298,6 +358,7 @@ impl<'f> Trials<'f> {
                 same(&bytes, &self.model.turns, context);
             }
             Kind::Names => self.observe_names(&dir, context),
+            Kind::Series => self.observe_series(&dir, context),
             Kind::Removed => {
                 let name = format!("removed-{}", self.model.removed_count);
                 let found = fs::metadata(dir.join(name)).map_err(|error| error.kind());
@@ -445,6 +506,10 @@ fn writer(path: &Path) -> File {
 fn overwrite(bytes: &mut Vec<u8>, word: &[u8], at: usize) {
     bytes.resize(bytes.len().max(at + word.len()), 0);
     bytes[at..at + word.len()].copy_from_slice(word);
+}
+
+fn series_file(dir: &Path, no: usize) -> PathBuf {
+    dir.join(format!("series/{no:02}"))
 }
 
 fn record(number: usize) -> String {

@@ -31,6 +31,7 @@ mod exports_hostile;
 mod exports_unseen;
 mod fair_shares;
 mod files;
+mod files_ahead;
 mod find;
 mod fixture;
 mod fuzz;

@@ -33,6 +33,14 @@ pub(crate) fn exchange_count(fixture: &Fixture, mount: &Mount, op: &str) -> u64 
     number(&rows, ("exchange", op), "/requests")
 }
 
+/// How many requests of the kernel of a kind a mount has answered, and how many of these without waiting
+/// for the server.
+pub(crate) fn answered_count(fixture: &Fixture, mount: &Mount, op: &str) -> (u64, u64) {
+    let rows = rows(fixture, target_of(mount), "op");
+    let count = |pointer| number(&rows, ("op", op), pointer);
+    (count("/requests"), count("/answered_alone"))
+}
+
 /// What all lanes of a mount have counted.
 pub(crate) fn total_of(fixture: &Fixture, mount: &Mount) -> Value {
     total(&rows(fixture, target_of(mount), "lane")).clone()

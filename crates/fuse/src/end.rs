@@ -1,0 +1,103 @@
+//! How a mount ends: no request is begun that needs the server, those in flight are answered, what was
+//! changed is made durable, and the server is told.
+//!
+//! ```text
+//! serving ─ stop ─▶ ending ─ all answered, or 5 s ─▶ syncing ─ durable, or lost ─▶ goodbye ─▶ stopped
+//! ```
+
+use crate::call_ids::call_id;
+use crate::lane::{MountLane, MountState, log};
+use alloc::vec::Vec;
+use client::{Answer, Call, CallId};
+use interface::{Action, LogLevel, Span, Turn};
+use wire::Status;
+
+/// The time limit for requests in flight after a stop.
+const END_MS_MAX: u64 = 5_000;
+
+/// How long a stop waits for a server that is away, to make answered changes durable.
+const AWAY_NS_MAX: u64 = 60_000_000_000;
+/// The time limit of the Goodbye.
+const GOODBYE_MS_MAX: u64 = 2_000;
+/// Ids of the calls of a stop; ids of requests are small numbers.
+pub(crate) const SYNC_CALL: CallId = CallId(u64::MAX);
+pub(crate) const GOODBYE_CALL: CallId = CallId(u64::MAX - 1);
+
+/// How often a stop checks whether the server is still away.
+const CHECK_MS: u64 = 1_000;
+
+impl MountLane {
+    /// A stop was requested, or the mount was removed.
+    pub(crate) fn on_stop(&mut self, turn: &mut Turn<'_>) {
+        if self.state == MountState::Serving {
+            let until = turn.now.mono.after_ms(END_MS_MAX);
+            self.state = MountState::Ending { until };
+            self.client.forget_all_kept();
+            // The locks that they wait for may never be released.
+            for pending_id in self.pendings.lock_waits().collect::<Vec<_>>() {
+                self.abandon(turn, pending_id);
+            }
+        }
+    }
+
+    /// Ends when all requests are answered and all handles closed, or at the time limit.
+    pub(crate) fn try_to_end(&mut self, turn: &mut Turn<'_>) {
+        let MountState::Ending { until } = self.state else { return };
+        let idle =
+            self.pendings.count() == 0 && self.client.busy_count() == 0 && self.behind.is_idle();
+        if !idle && turn.now.mono < until {
+            turn.act(Action::WakeAt { at: until });
+            return;
+        }
+        for pending_id in self.pendings.all() {
+            // The data of a WRITE are gone with the reply.
+            self.client.give_up(turn, call_id(pending_id));
+            self.ahead.end_wait_of(pending_id);
+            self.reply(turn, pending_id, Status::NotConnected, Span::default(), None);
+        }
+        self.state = MountState::Syncing;
+        self.client.call(turn, SYNC_CALL, Call::SyncAll);
+    }
+
+    /// The SyncAll was answered: changes are durable, or lost.
+    pub(crate) fn on_synced(&mut self, turn: &mut Turn<'_>, result: Result<Answer, Status>) {
+        if self.state != MountState::Syncing {
+            return;
+        }
+        if result.is_err() {
+            log(turn, LogLevel::Alarm, "something that was written is lost with the server");
+        }
+        if !self.client.is_connected() {
+            self.stop(turn);
+            return;
+        }
+        self.state = MountState::Goodbye { until: turn.now.mono.after_ms(GOODBYE_MS_MAX) };
+        self.client.call(turn, GOODBYE_CALL, Call::Goodbye);
+    }
+
+    /// Applies the time limits of the last steps.
+    pub(crate) fn check_end(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now.mono;
+        match self.state {
+            MountState::Serving | MountState::Ending { .. } | MountState::Stopped => {}
+            MountState::Syncing => {
+                let away_ns = self.client.waiting_since().map_or(0, |since| now.since_ns(since));
+                if away_ns < AWAY_NS_MAX {
+                    turn.act(Action::WakeAt { at: now.after_ms(CHECK_MS) });
+                    return;
+                }
+                let line = "the server stays away: what it had not yet made durable may be lost";
+                log(turn, LogLevel::Alarm, line);
+                self.stop(turn);
+            }
+            MountState::Goodbye { until } if now < until => turn.act(Action::WakeAt { at: until }),
+            MountState::Goodbye { .. } => self.stop(turn),
+        }
+    }
+
+    /// The lane ends.
+    pub(crate) fn stop(&mut self, turn: &mut Turn<'_>) {
+        self.state = MountState::Stopped;
+        turn.act(Action::Stopped);
+    }
+}
