@@ -198,10 +198,12 @@ impl Lane {
         pages: Option<PagesGrant>,
     ) -> Token {
         let (conn, header) = (received.conn, received.header());
-        let synced = received.request.flags & request_flag::SYNC != 0;
+        let has = |flag| received.request.flags & flag != 0;
+        let synced = has(request_flag::SYNC);
+        let behind = has(request_flag::BEHIND) && received.request.op == Op::Write;
         let frame_bytes = received.frame.bytes_count();
         let contents = mac_of(received.bulk);
-        let waiting = Waiting { conn, header, synced, frame_bytes, contents, pages };
+        let waiting = Waiting { conn, header, synced, behind, frame_bytes, contents, pages };
         self.waiters.answers.await_request(waiting)
     }
 }

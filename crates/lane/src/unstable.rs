@@ -125,7 +125,8 @@ impl Lane {
             return Some((depends.foreign, Reason::Foreign));
         }
         let client = self.sessions.client_of(session)?;
-        let own = depends.own > durable && self.config.rules.hold(Rule::OwnUnacked);
+        let own = depends.own > durable && !waiting.behind;
+        let own = own && self.config.rules.hold(Rule::OwnUnacked);
         let received = !own || self.has_received_up_to(client, shard, depends.own);
         (!received).then_some((depends.own, Reason::OwnUnacked))
     }

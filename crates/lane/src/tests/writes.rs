@@ -222,6 +222,30 @@ fn a_hole_is_durable_before_it_is_answered_and_made_once() {
     assert_eq!(harness.read(1), b"01\0new6789");
 }
 
+/// Its client has received the reply to the one before, at a lane that has not said so.
+#[test]
+fn a_write_behind_depends_on_no_earlier_one_of_its_client() {
+    for flags in [0, request_flag::BEHIND] {
+        let mut harness = Harness::new(Share::Write);
+        let held = harness.server.counters(0).deferred_count;
+        let (inode, clears) = (harness.inode, wire::ClearPrivileges::Nothing);
+        let ack_xid = harness.peers[0].xid;
+        for (slot, file_offset) in [(2, 10), (3, 14)] {
+            let body = Write { inode, file_offset, append: true, clears };
+            let peer = &mut harness.peers[0];
+            let head = peer.head(Op::Write, harness.shard, slot);
+            let head = Request { ack_xid: Xid(ack_xid), flags, ..head };
+            peer.send(&mut harness.server, &head, &body.to_bytes(), Some(b"more"));
+            harness.server.run();
+            let got = harness.peers[0].replies(&mut harness.server).pop().unwrap();
+            assert_eq!(got.head.status, Status::Ok);
+        }
+        let held = harness.server.counters(0).deferred_count - held;
+        assert_eq!(held, u64::from(flags == 0));
+        assert_eq!(harness.read(1), b"0123456789moremore");
+    }
+}
+
 #[test]
 fn strict_readers_see_only_what_is_durable() {
     for share in [Share::Write, Share::Strict] {

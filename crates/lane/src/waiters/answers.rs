@@ -17,6 +17,8 @@ pub(crate) struct Waiting {
     pub(crate) header: RequestHeader,
     /// The reply waits until the change is durable.
     pub(crate) synced: bool,
+    /// A write behind: its client has received the replies to all its earlier changes of the file.
+    pub(crate) behind: bool,
     /// The size of its frame.
     pub(crate) frame_bytes: usize,
     /// The MAC of the contents that came with it.
