@@ -12,6 +12,7 @@
 
 use crate::Lane;
 use crate::peers::message::{Bits, PeerBody};
+use crate::request::ReceivedRequest;
 use interface::Turn;
 use meta::Access;
 use wire::{InodeNo, PrivilegedBits, Timestamp};
@@ -35,16 +36,17 @@ impl Lane {
         self.send_to_contents(turn, inode, &PeerBody::Changed { inode });
     }
 
-    /// Sends the privileged bits of a file that is open for writing to its data shard before the
-    /// reply leaves: so they arrive before any write that follows from the reply.
+    /// Sends the privileged bits of a file that is open for writing to its data shard. The reply to
+    /// the request that has changed them waits until they are there ([`crate::telling`]).
     pub(crate) fn send_privileged_bits(
         &mut self,
         turn: &mut Turn<'_>,
-        inode: InodeNo,
-        privileged_bits: PrivilegedBits,
+        received: &ReceivedRequest<'_>,
+        (inode, privileged_bits): (InodeNo, PrivilegedBits),
     ) {
         let bits = Bits(privileged_bits);
         self.send_to_contents(turn, inode, &PeerBody::PrivilegedBits { inode, bits });
+        self.answer_when_told(turn, received);
     }
 
     /// A data shard of this lane reports a read.

@@ -201,7 +201,7 @@ impl Lane {
             }
             Executor::Metadata => {}
         }
-        if self.leases.has_writing() && self.waits_for_leases(turn, received) {
+        if self.waits_for_writers(turn, received) {
             self.count_outstanding(received);
             return Ok(false);
         }
@@ -296,6 +296,7 @@ impl Lane {
             }
             Verdict::Attached => return Ok(false),
             Verdict::Seen => {
+                self.answer_when_told(turn, received);
                 self.answer_seen(turn, &slot_id, target);
                 return Ok(false);
             }
@@ -349,8 +350,8 @@ impl Lane {
         self.report_open_files(turn, received, effect.status);
         self.on_made(turn, received);
         self.remember_opener(received, &mut effect);
-        if let Some((inode, privileged_bits)) = effect.privileged_bits {
-            self.send_privileged_bits(turn, inode, privileged_bits);
+        if let Some(changed) = effect.privileged_bits {
+            self.send_privileged_bits(turn, received, changed);
         }
         self.send_found(turn, effect.found);
         let index = self.meta_index(received.request.shard);

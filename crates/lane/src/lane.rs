@@ -25,6 +25,7 @@ use crate::scratch::Scratch;
 use crate::sessions::Sessions;
 use crate::spread::Spread;
 use crate::stats::Counters;
+use crate::telling::Telling;
 use crate::ticket::{DATA_TICKET, PATH_TICKET, TICKET_TAG};
 use crate::token::Seal;
 use crate::traces::Traces;
@@ -72,6 +73,7 @@ pub struct Lane {
     pub(crate) searches: Searches,
     pub(crate) txns: Txns,
     pub(crate) peers: Peers,
+    pub(crate) telling: Telling,
     pub(crate) non_resident: NonResident,
     pub(crate) paths: Paths,
     /// Which secrets of the store are valid.
@@ -156,6 +158,7 @@ impl Lane {
             searches: Searches::default(),
             txns: Txns::new(restored.decided, restored.parts),
             peers: Peers::new(PeerLane { server: config.server, lane: config.lane }, &config.map),
+            telling: Telling::default(),
             non_resident: NonResident::default(),
             paths: Paths::default(),
             keys: Keys::new(&config.secrets),

@@ -85,6 +85,7 @@ mod shares;
 mod sizes;
 mod spread;
 mod stats;
+mod telling;
 mod ticket;
 mod token;
 mod traces;

@@ -83,6 +83,9 @@ impl Lane {
         let bulk_bytes = response.bulk.map_or(0, |bulk| bulk.bulk_bytes);
         let out_bytes = bytes_of(frame, bulk_bytes);
         self.count_reply(turn.now.mono, conn, header, (response.status, out_bytes));
+        if let Some(inode) = self.telling.awaited_by(header) {
+            return self.telling.defer(inode, conn, turn.arena.get(frame).to_vec());
+        }
         if response.bulk.is_none() && self.peers.defers_replies() {
             return self.peers.defer(conn, turn.arena.get(frame).to_vec());
         }

@@ -8,8 +8,8 @@
 //! logged, and nothing that this lane sends later is applied, so that requests that depend on it
 //! stop rather than see half of a change.
 //!
-//! Replies wait while a message is not acknowledged that they must not overtake
-//! ([`PeerBody::is_barrier`]).
+//! While a message is not acknowledged that replies must not overtake, all of them wait, or those that
+//! concern one file ([`PeerBody::barrier`], [`crate::telling`]).
 
 pub(crate) mod channel;
 mod channels;
@@ -29,7 +29,7 @@ use channel::{Channel, Leaving, Receipt};
 use channels::Channels;
 use interface::{ConnId, LogLevel, Mono, NetAction, PeerAction, Span, Turn};
 use link::{Links, Way};
-use message::{Bits, Envelope, ExportDefinition, PeerBody, PeerMessage};
+use message::{Barrier, Bits, Envelope, ExportDefinition, PeerBody, PeerMessage};
 use wire::{Header, LaneId, Map, PeerCounts, PeerLane, Rule, ShardId, Term, Wire as _, Writer};
 
 /// Beyond so many messages that a peer lane has not acknowledged, clients' changes are refused for
@@ -214,32 +214,34 @@ impl Lane {
         lane: PeerLane,
         body: &PeerBody<'_>,
     ) {
-        self.peers.barrier_count += u64::from(body.is_barrier());
-        let barrier = body.is_barrier().then_some(self.peers.barrier_count);
-        self.push_to_lane(turn, lane, body, barrier);
+        let is_away = self.way_to(lane).is_none();
+        match body.barrier() {
+            Some(Barrier::Replies) => {
+                self.peers.barrier_count += 1;
+                let number = self.peers.barrier_count;
+                self.channel(lane).await_barrier(number, is_away);
+            }
+            Some(Barrier::Inode(inode)) => {
+                self.telling.begin(inode);
+                self.channel(lane).await_told(inode, is_away);
+            }
+            None => {}
+        }
+        self.push_to_lane(turn, lane, body);
     }
 
-    fn push_to_lane(
-        &mut self,
-        turn: &mut Turn<'_>,
-        lane: PeerLane,
-        body: &PeerBody<'_>,
-        barrier: Option<u64>,
-    ) {
+    fn push_to_lane(&mut self, turn: &mut Turn<'_>, lane: PeerLane, body: &PeerBody<'_>) {
         let now = turn.now.mono;
         let (way, envelope) = (self.way_to(lane), self.envelope_to(lane));
         let gathers_until = body.is_patient().then(|| self.patience_ends(now));
         let peers = &mut self.peers;
         let channel = peers.channels.to(lane);
-        let Some(way) = way else {
-            // The next connection begins with what it must know.
-            barrier.into_iter().for_each(|number| channel.hold(number));
-            return;
-        };
+        // Without a connection: the next one begins with what it must know.
+        let Some(way) = way else { return };
         peers.counts.sent_count += 1;
         peers.body.clear();
         body.encode(&mut Writer::new(&mut peers.body));
-        channel.push(&peers.body, barrier, gathers_until);
+        channel.push(&peers.body, gathers_until);
         channel.leave(now, &mut |leaving, acknowledged| {
             transmit(turn, (way, envelope), leaving, acknowledged);
         });
@@ -259,7 +261,7 @@ impl Lane {
 
     /// When a message is acknowledged at the latest that is received now.
     fn acknowledge_at(&self, now: Mono, body: &PeerBody<'_>) -> Mono {
-        if body.is_barrier() { now } else { self.patience_ends(now) }
+        if body.barrier().is_some() { now } else { self.patience_ends(now) }
     }
 
     /// The envelope of a message to a lane, without its numbers.
@@ -345,11 +347,12 @@ impl Lane {
         let (now, way, envelope) = (turn.now.mono, self.way_to(from), self.envelope_to(from));
         let Some(way) = way else { return };
         let channel = self.channel(from);
-        channel.on_acknowledged(now, sequence);
+        let told = channel.on_acknowledged(now, sequence);
         channel.leave(now, &mut |leaving, acknowledged| {
             transmit(turn, (way, envelope), leaving, acknowledged);
         });
         self.send_deferred(turn);
+        self.on_told(turn, told);
     }
 
     /// Sends the replies that no barrier holds any more.

@@ -5,7 +5,7 @@ use interface::{ConnId, Mono};
 use wire::{Op, Request, SessionId, ShardId, Xid};
 
 /// Names a slot. A deferred reply of a slot is stored in the slot itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SlotId {
     pub(crate) shard: ShardId,
     pub(crate) session: SessionId,

@@ -51,7 +51,7 @@ pub(crate) enum Cause {
     Recovery,
     /// The end of a freeze.
     Freeze,
-    /// The end of all recalled leases of a key.
+    /// The end of all recalled leases of a key, or that all lanes have been told of its file.
     Lease(LeaseKey),
 }
 
@@ -118,7 +118,7 @@ impl Cause {
     const fn fails_with_log(&self) -> bool {
         match self {
             Self::Batch(_) | Self::Write(..) | Self::Unwritten(..) => true,
-            // It ends by the term at the latest.
+            // It ends by the term at the latest, or when those lanes are back.
             Self::Lease(_)
             | Self::Lock(..)
             | Self::Rows(..)

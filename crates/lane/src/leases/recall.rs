@@ -73,6 +73,16 @@ impl Leases {
 }
 
 impl Lane {
+    /// The same as [`Self::waits_for_leases`] for a request that changes nothing.
+    pub(crate) fn waits_for_writers(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> bool {
+        let may_wait = self.leases.has_writing() || !self.telling.is_empty();
+        may_wait && self.waits_for_leases(turn, received)
+    }
+
     /// Suspends a request that changes what other clients cache, and recalls it. Returns whether
     /// it did.
     pub(crate) fn waits_for_leases(
@@ -80,6 +90,9 @@ impl Lane {
         turn: &mut Turn<'_>,
         received: &ReceivedRequest<'_>,
     ) -> bool {
+        if self.waits_until_told(turn, received) {
+            return true;
+        }
         let row = received.request.op.row();
         let changes = row.executor == Executor::Metadata && row.changes != Changes::Never;
         let is_behind = row.executor == Executor::Metadata
@@ -134,12 +147,13 @@ impl Lane {
         (shard, client): (ShardId, ClientUuid),
         wants: &[u8],
     ) -> bool {
-        if self.leases.is_empty() {
+        if self.leases.is_empty() && self.telling.is_empty() {
             return false;
         }
         let mut conflicts = Vec::new();
         self.metas[self.meta_index(shard)].required_lease_conflicts(wants, &mut conflicts);
-        let found = self.recall_all(&conflicts, client, turn.now.mono).is_some();
+        let found = self.recall_all(&conflicts, client, turn.now.mono).is_some()
+            || self.telling.first_of(&conflicts).is_some();
         if found {
             self.leases.begin_retry(&keys_of(&conflicts), turn.now.mono);
         }

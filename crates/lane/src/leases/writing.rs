@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! Create ─▶ held ─ another client names the file ─▶ recalled ─▶ written: it goes on
-//! Mkdir       └─ last Close for writing, written        └─ a term is over: fenced, it goes on
+//! Mkdir       └─ last Close for writing, written        └─ a term is over: fenced ─▶ told: it goes on
 //!                directory removed, its extended attributes set
 //! ```
 //! Such a lease has no term: its holder may be silent for as long as nobody else needs the file.

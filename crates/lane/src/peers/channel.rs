@@ -10,7 +10,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use interface::Mono;
-use wire::Term;
+use wire::{InodeNo, Term};
 
 /// Most messages on their way, and most received ones that wait for an earlier one.
 pub(crate) const WINDOW_COUNT_MAX: u64 = 256;
@@ -44,6 +44,47 @@ pub(crate) enum Receipt {
     Refused,
 }
 
+/// What waits for acknowledgements: with the message that ends each wait, in order, and what has no
+/// message yet, because the lane is away.
+#[derive(Debug)]
+struct Awaited<T> {
+    sent: VecDeque<(u64, T)>,
+    held: VecDeque<T>,
+}
+
+impl<T: Copy> Awaited<T> {
+    const fn new() -> Self {
+        Self { sent: VecDeque::new(), held: VecDeque::new() }
+    }
+
+    /// The lane is away.
+    fn end(&mut self) -> Self {
+        let sent = self.sent.drain(..).map(|(_, awaits)| awaits);
+        Self { held: sent.chain(self.held.drain(..)).collect(), ..Self::new() }
+    }
+
+    fn attach_held(&mut self, sequence: u64) {
+        self.sent.extend(self.held.drain(..).map(|awaits| (sequence, awaits)));
+    }
+
+    /// Takes the first one that has been acknowledged.
+    fn acknowledged(&mut self, sequence: u64) -> Option<T> {
+        self.sent.pop_front_if(|(at, _)| *at <= sequence).map(|(_, awaits)| awaits)
+    }
+
+    fn first(&self) -> Option<T> {
+        self.sent.front().map(|(_, awaits)| *awaits).or_else(|| self.held.front().copied())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sent.is_empty() && self.held.is_empty()
+    }
+
+    fn all(&self) -> impl Iterator<Item = T> {
+        self.sent.iter().map(|(_, awaits)| *awaits).chain(self.held.iter().copied())
+    }
+}
+
 /// Both directions between this lane and a peer lane.
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -62,10 +103,9 @@ pub(crate) struct Channel {
     resend_ms: u64,
     /// Time-outs since the last acknowledgement.
     silence_count: u32,
-    /// The messages that replies wait for: sequence, and the number of the barrier.
-    barriers: VecDeque<(u64, u64)>,
-    /// The barriers that no message has yet: the lane is away.
-    held: VecDeque<u64>,
+    /// The barriers that all replies wait for, by number, and the inodes that are being told.
+    barriers: Awaited<u64>,
+    telling: Awaited<InodeNo>,
     /// The sender's term, and the last message of it that was received in order.
     term: Term,
     received: u64,
@@ -88,8 +128,8 @@ impl Default for Channel {
             resend_at: None,
             resend_ms: RESEND_MS_MIN,
             silence_count: 0,
-            barriers: VecDeque::new(),
-            held: VecDeque::new(),
+            barriers: Awaited::new(),
+            telling: Awaited::new(),
             term: Term(0),
             received: 0,
             acknowledge_at: None,
@@ -100,34 +140,48 @@ impl Default for Channel {
 }
 
 impl Channel {
-    /// Adds a message; `barrier` is the number that replies wait for, if they do. `gathers_until`: it
-    /// may wait for others until then.
-    pub(crate) fn push(&mut self, body: &[u8], barrier: Option<u64>, gathers_until: Option<Mono>) {
+    /// Adds a message. `gathers_until`: it may wait for others until then.
+    pub(crate) fn push(&mut self, body: &[u8], gathers_until: Option<Mono>) {
         let is_first = self.left == self.pushed;
         self.leave_at =
             gathers_until.and_then(|at| if is_first { Some(at) } else { self.leave_at });
         self.pushed += 1;
         self.queue.push_back(body.len());
         self.bodies.extend(body);
-        self.barriers.extend(barrier.map(|number| (self.pushed, number)));
     }
 
-    /// The same of a barrier while the lane is away.
-    pub(crate) fn hold(&mut self, barrier: u64) {
-        self.held.push_back(barrier);
+    /// All replies wait until the next message that is pushed is acknowledged, or, while the lane is
+    /// away, what it is told in its place.
+    pub(crate) fn await_barrier(&mut self, number: u64, is_away: bool) {
+        match is_away {
+            true => self.barriers.held.push_back(number),
+            false => self.barriers.sent.push_back((self.pushed + 1, number)),
+        }
+    }
+
+    /// The same of what names an inode.
+    pub(crate) fn await_told(&mut self, inode: InodeNo, is_away: bool) {
+        match is_away {
+            true => self.telling.held.push_back(inode),
+            false => self.telling.sent.push_back((self.pushed + 1, inode)),
+        }
+    }
+
+    /// The inodes that the lane is being told of.
+    pub(crate) fn being_told(&self) -> impl Iterator<Item = InodeNo> {
+        self.telling.all()
     }
 
     /// The lane is away: nothing of what was on its way arrives any more, in either direction.
     pub(crate) fn end(&mut self) {
-        let numbers = self.barriers.iter().map(|(_, number)| *number).chain(self.held.drain(..));
-        let held = numbers.collect();
-        *self = Self { held, ..Self::default() };
+        let (barriers, telling) = (self.barriers.end(), self.telling.end());
+        *self = Self { barriers, telling, ..Self::default() };
     }
 
-    /// The barriers of before hold until the last message pushed is acknowledged.
+    /// What waits since before waits until the last message pushed is acknowledged.
     pub(crate) fn attach_held(&mut self) {
-        let Self { held, barriers, pushed, .. } = self;
-        barriers.extend(held.drain(..).map(|number| (*pushed, number)));
+        self.barriers.attach_held(self.pushed);
+        self.telling.attach_held(self.pushed);
     }
 
     /// Nothing gathers any longer.
@@ -182,10 +236,11 @@ impl Channel {
         (last, last_bytes)
     }
 
-    /// The peer has received all up to here.
-    pub(crate) fn on_acknowledged(&mut self, now: Mono, sequence: u64) {
+    /// The peer has received all up to here. Returns the inodes that it has been told of, once for
+    /// each message.
+    pub(crate) fn on_acknowledged(&mut self, now: Mono, sequence: u64) -> Vec<InodeNo> {
         if sequence <= self.acknowledged || sequence > self.left {
-            return;
+            return Vec::new();
         }
         while self.acknowledged < sequence {
             let Some(body_bytes) = self.queue.pop_front() else { break };
@@ -193,13 +248,13 @@ impl Channel {
             self.left_bytes -= body_bytes;
             self.acknowledged += 1;
         }
-        while self.barriers.front().is_some_and(|(at, _)| *at <= sequence) {
-            self.barriers.pop_front();
-        }
+        while self.barriers.acknowledged(sequence).is_some() {}
+        let told = core::iter::from_fn(|| self.telling.acknowledged(sequence)).collect();
         self.resend_ms = RESEND_MS_MIN;
         self.silence_count = 0;
         let waits = self.acknowledged < self.left;
         self.resend_at = waits.then(|| now.after_ms(self.resend_ms));
+        told
     }
 
     /// A message of the peer has arrived. It is acknowledged at this time at the latest.
@@ -261,8 +316,7 @@ impl Channel {
 
     /// The first barrier that is not acknowledged.
     pub(crate) fn barrier(&self) -> Option<u64> {
-        let held = self.held.front().copied();
-        self.barriers.front().map(|(_, number)| *number).into_iter().chain(held).min()
+        self.barriers.first()
     }
 
     /// Whether the peer has acknowledged nothing for long, a few seconds.
@@ -279,7 +333,8 @@ impl Channel {
     /// Whether nothing is to be sent, and nothing waits for an acknowledgement.
     pub(super) fn is_idle(&self) -> bool {
         let waits = self.resend_at.is_some() || !self.queue.is_empty();
-        !waits && self.acknowledge_at.is_none() && self.barriers.is_empty() && self.held.is_empty()
+        let awaits = !(self.barriers.is_empty() && self.telling.is_empty());
+        !waits && self.acknowledge_at.is_none() && !awaits
     }
 
     /// Messages that are not acknowledged.

@@ -3,7 +3,8 @@
 
 use super::channel::Channel;
 use alloc::collections::{BTreeMap, BTreeSet};
-use wire::PeerLane;
+use alloc::vec::Vec;
+use wire::{InodeNo, PeerLane};
 
 /// The channels to all peer lanes.
 ///
@@ -21,10 +22,10 @@ impl Channels {
         self.all.entry(lane).or_default()
     }
 
-    /// There is no such lane any more.
-    pub(super) fn remove(&mut self, lane: PeerLane) {
+    /// There is no such lane any more. Returns the inodes that it was being told of.
+    pub(super) fn remove(&mut self, lane: PeerLane) -> Vec<InodeNo> {
         self.busy.remove(&lane);
-        self.all.remove(&lane);
+        self.all.remove(&lane).iter().flat_map(Channel::being_told).collect()
     }
 
     /// Those that have something to do.
@@ -62,15 +63,18 @@ mod tests {
         };
         channels.to(lane);
         assert_eq!(busy_count(&mut channels), 0, "nothing was sent");
-        channels.to(lane).push(b"message", None, None);
+        channels.to(lane).push(b"message", None);
         channels.to(lane).leave(Mono(1), &mut |_, _| ());
         assert_eq!(busy_count(&mut channels), 1);
         channels.to(lane).on_acknowledged(Mono(2), 1);
         assert_eq!(busy_count(&mut channels), 0);
-        // A barrier while the lane is away, and an acknowledgement that is due.
-        channels.to(lane).hold(5);
+        // What waits while the lane is away, and an acknowledgement that is due.
+        channels.to(lane).await_barrier(5, true);
         assert_eq!(busy_count(&mut channels), 1);
-        channels.remove(lane);
+        assert_eq!(channels.remove(lane), []);
+        channels.to(lane).await_told(InodeNo(9), true);
+        assert_eq!(busy_count(&mut channels), 1);
+        assert_eq!(channels.remove(lane), [InodeNo(9)]);
         channels.to(lane).receive(wire::Term(1), 1, Mono(3));
         assert_eq!(busy_count(&mut channels), 1);
         channels.settle(|_, channel| channel.acknowledged_received());

@@ -534,12 +534,13 @@ impl Lane {
         };
         let over: Vec<PeerLane> =
             self.peers.links.links.keys().filter(|lane| is_over(lane)).copied().collect();
+        let mut told = Vec::new();
         for lane in over {
             if let Some(conn) = self.peers.links.conn_to(lane) {
                 self.close(turn, conn);
             }
             self.peers.links.links.remove(&lane);
-            self.peers.channels.remove(lane);
+            told.append(&mut self.peers.channels.remove(lane));
         }
         for (lane, link) in &mut self.peers.links.links {
             if let State::Down { at } = &mut link.state
@@ -550,6 +551,7 @@ impl Lane {
         }
         self.peers.links.set_due(turn.now.mono);
         self.send_deferred(turn);
+        self.on_told(turn, told);
     }
 
     /// Whether a frame begins a connection of another server's lane.

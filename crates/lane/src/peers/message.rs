@@ -170,20 +170,36 @@ tagged! {
     }
 }
 
+/// What waits until the receiver has acknowledged a message: what follows from a reply may reach the
+/// receiver by another way, and must find the message applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Barrier {
+    /// All replies of the sender.
+    Replies,
+    /// What names this inode.
+    Inode(InodeNo),
+}
+
 impl PeerBody<'_> {
-    /// Whether no reply may leave before the receiver has acknowledged this: a request that
-    /// follows from the reply may reach the receiver by another way, and must find it applied.
-    pub(crate) const fn is_barrier(&self) -> bool {
+    /// What waits for its acknowledgement.
+    pub(crate) const fn barrier(&self) -> Option<Barrier> {
         match self {
-            Self::PrivilegedBits { .. }
-            | Self::Export { .. }
+            Self::PrivilegedBits { inode, .. } | Self::WriterFenced { inode, .. } => {
+                Some(Barrier::Inode(*inode))
+            }
+            Self::Export { .. }
             | Self::Barrier {}
-            | Self::WriterFenced { .. } => true,
-            Self::Containment { message } => matches!(
-                message,
-                ContainmentMessage::Changed { .. } | ContainmentMessage::Moved { .. }
-            ),
+            | Self::Containment {
+                message: ContainmentMessage::Changed { .. } | ContainmentMessage::Moved { .. },
+            } => Some(Barrier::Replies),
             Self::Txn { .. }
+            | Self::Containment {
+                message:
+                    ContainmentMessage::Ask { .. }
+                    | ContainmentMessage::Below { .. }
+                    | ContainmentMessage::MayUse { .. }
+                    | ContainmentMessage::Found { .. },
+            }
             | Self::DestroyObject { .. }
             | Self::DestroyNarrow { .. }
             | Self::NotNarrow { .. }
@@ -204,7 +220,7 @@ impl PeerBody<'_> {
             | Self::FollowWaits { .. }
             | Self::CycleFound { .. }
             | Self::Acknowledgement {}
-            | Self::Restated {} => false,
+            | Self::Restated {} => None,
         }
     }
 

@@ -5,10 +5,10 @@
 use super::containment::ContainmentQuery;
 use super::message::{Bits, ExportDefinition, PeerBody};
 use crate::Lane;
-use alloc::vec::Vec;
+use alloc::collections::BTreeMap;
 use disk::ExportChange;
 use interface::Turn;
-use wire::{Executor, InodeNo, Op, PeerLane, ShardId, Wire as _};
+use wire::{Executor, InodeNo, Op, PeerLane, PrivilegedBits, ShardId, Wire as _};
 
 impl Lane {
     /// A connection to a lane begins: tells it what it must know of this one, and asks again what
@@ -32,7 +32,10 @@ impl Lane {
                 self.restate(turn, lane, &PeerBody::WriterFenced { inode, client });
             }
         }
-        let bits: Vec<_> = self.metas.iter().flat_map(meta::Shard::privileged_bits).collect();
+        // Of those that the lane was being told of it may not know that they have none any more.
+        let told = self.channel(lane).being_told().map(|inode| (inode, PrivilegedBits::default()));
+        let mut bits: BTreeMap<InodeNo, PrivilegedBits> = told.collect();
+        bits.extend(self.metas.iter().flat_map(meta::Shard::privileged_bits));
         for (inode, bits) in bits {
             if self.has_contents(lane, inode) {
                 self.restate(turn, lane, &PeerBody::PrivilegedBits { inode, bits: Bits(bits) });
@@ -55,9 +58,9 @@ impl Lane {
         self.contents_shards(inode).into_iter().any(|shard| self.lane_of(shard) == lane)
     }
 
-    /// Replies that wait for a barrier wait for the last of these messages.
+    /// What waits for a barrier waits for the last of these messages.
     fn restate(&mut self, turn: &mut Turn<'_>, lane: PeerLane, body: &PeerBody<'_>) {
-        self.push_to_lane(turn, lane, body, None);
+        self.push_to_lane(turn, lane, body);
     }
 
     /// The connection to a lane has ended: it forgets what this lane has only begun there, and this

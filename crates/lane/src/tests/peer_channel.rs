@@ -45,7 +45,7 @@ fn each_message_is_applied_once_and_in_order() {
         while applied.len() < count || from.unacknowledged_count() > 0 {
             now = now.after_ms(1);
             while pushed < count && rng.usize(..4) != 0 {
-                from.push(&pushed.to_le_bytes()[..rng.usize(1..9)], None, None);
+                from.push(&pushed.to_le_bytes()[..rng.usize(1..9)], None);
                 pushed += 1;
             }
             from.leave(now, &mut |leaving, _| way.put(leaving));
@@ -83,7 +83,7 @@ fn a_window_bounds_what_is_on_its_way() {
     let (mut channel, mut way) = (Channel::default(), Way::default());
     let window = usize::try_from(WINDOW_COUNT_MAX).unwrap();
     for _ in 0..window + 50 {
-        channel.push(b"x", None, None);
+        channel.push(b"x", None);
         channel.leave(Mono(1), &mut |leaving, _| way.put(leaving));
     }
     assert_eq!((way.sent_count, channel.unacknowledged_count()), (window, window + 50));
@@ -108,7 +108,7 @@ fn a_later_term_begins_anew_and_an_earlier_one_is_refused() {
 #[test]
 fn the_time_out_doubles_until_an_acknowledgement() {
     let (mut channel, mut way) = (Channel::default(), Way::default());
-    channel.push(b"x", None, None);
+    channel.push(b"x", None);
     channel.leave(Mono(0), &mut |leaving, _| way.put(leaving));
     let mut pauses = Vec::new();
     for _ in 0..8 {
@@ -119,7 +119,7 @@ fn the_time_out_doubles_until_an_acknowledgement() {
     assert_eq!(pauses, [100, 200, 400, 800, 1600, 1600, 1600, 1600]);
     channel.on_acknowledged(Mono(0), 1);
     assert_eq!(channel.due_at(), None);
-    channel.push(b"y", None, None);
+    channel.push(b"y", None);
     channel.leave(Mono(0), &mut |leaving, _| way.put(leaving));
     assert_eq!(channel.due_at(), Some(Mono(0).after_ms(50)));
 }
@@ -129,7 +129,7 @@ fn messages_gather_until_their_time_or_a_message_that_does_not() {
     let (mut channel, mut way) = (Channel::default(), Way::default());
     let later = Some(Mono(0).after_ms(10));
     let mut push = |channel: &mut Channel, ms: u64, gathers_until: Option<Mono>| {
-        channel.push(b"x", None, gathers_until);
+        channel.push(b"x", gathers_until);
         channel.leave(Mono(0).after_ms(ms), &mut |leaving, _| way.put(leaving));
         way.sent_count
     };
@@ -152,10 +152,10 @@ fn messages_behind_a_full_window_leave_with_the_next_acknowledgement() {
     let (mut channel, mut way) = (Channel::default(), Way::default());
     let window = usize::try_from(WINDOW_COUNT_MAX).unwrap();
     for _ in 0..=window {
-        channel.push(b"x", None, None);
+        channel.push(b"x", None);
         channel.leave(Mono(0), &mut |leaving, _| way.put(leaving));
     }
-    channel.push(b"y", None, Some(Mono(0).after_ms(10)));
+    channel.push(b"y", Some(Mono(0).after_ms(10)));
     channel.on_acknowledged(Mono(1), 256);
     channel.leave(Mono(1), &mut |leaving, _| way.put(leaving));
     assert_eq!(way.sent_count, window + 2);
@@ -168,7 +168,7 @@ fn messages_are_acknowledged_by_a_message_at_their_time_or_when_they_are_many() 
     channel.receive(TERM, 1, at);
     channel.receive(TERM, 2, Mono(0).after_ms(20));
     assert!(!channel.owes_acknowledgement(Mono(0)) && channel.owes_acknowledgement(at));
-    channel.push(b"x", None, None);
+    channel.push(b"x", None);
     channel.leave(Mono(0), &mut |leaving, _| way.put(leaving));
     assert!(!channel.owes_acknowledgement(at), "the message has acknowledged them");
     for sequence in 3..2 + GATHERED_COUNT_MAX {

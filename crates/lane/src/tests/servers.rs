@@ -11,6 +11,7 @@ mod part_pages;
 mod random;
 mod replays;
 mod restated;
+mod told;
 mod written_behind;
 
 use super::across::{Act, encoded, made};

@@ -210,7 +210,7 @@ impl Lane {
     }
 
     fn resume_read(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
-        if self.leases.has_writing() && self.waits_for_leases(turn, received) {
+        if self.waits_for_writers(turn, received) {
             return;
         }
         let effect = match self.execute(turn, received) {

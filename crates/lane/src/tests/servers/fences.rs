@@ -6,9 +6,9 @@ use super::{Act, directories, done, joined, server_of};
 use crate::tests::peer::{HelloFields, Peer, ROOT, create, name, send_handshake};
 use alloc::vec::Vec;
 use wire::{
-    ByteRange, ClearPrivileges, Create, Created, Handle, HandleId, Header, InodeNo, LockKind,
-    LockType, Lookup, Op, OpenFor, Refusal, RefusalReason, ReplayDone, Request, SetLock, ShardId,
-    Status, Wire as _, Write, request_flag,
+    ByteRange, ClearPrivileges, Create, Created, Getattr, Handle, HandleId, Header, InodeNo,
+    LockKind, LockType, Lookup, Op, OpenFor, Refusal, RefusalReason, ReplayDone, Request, SetLock,
+    SetTime, Setattr, ShardId, Status, Wire as _, Write, request_flag,
 };
 
 /// The servers of a scene: one records the exports, the next has the file's metadata and locks,
@@ -107,6 +107,52 @@ impl Scene {
         peer.send(server, &head, &body, Some(b"bytes"));
         let reply = answer(&mut self.cluster, (CONTENTS, &self.evicted[CONTENTS]));
         reply.map(|reply| reply.head.status)
+    }
+
+    /// The client makes files until one has its contents at `CONTENTS`, and it may write that behind.
+    fn written_behind(&mut self) -> (&'static str, InodeNo) {
+        let (dir, map) = (self.dir, self.cluster.newest_map());
+        let is_there = |inode: &InodeNo| {
+            usize::from(map.place(map.data_shard(*inode, 0)).server.0) == CONTENTS + 1
+        };
+        // The first create asks for the free space.
+        let texts = ["m", "n", "o", "p", "q", "r", "s", "t"];
+        let made: Vec<InodeNo> = texts.iter().map(|text| self.create_behind(dir, text)).collect();
+        let mut files = texts.into_iter().zip(made).skip(1);
+        files.find(|(_, inode)| is_there(inode)).unwrap()
+    }
+
+    /// A client asks the server of the names.
+    fn begin(&mut self, number: u8, (op, slot): (Op, u16), body: &[u8]) -> Peer {
+        let server = &mut self.cluster.servers[NAMES];
+        let mut peer = Peer::new(server, &HelloFields::new(number));
+        let head = peer.head(op, self.dir.shard(), slot);
+        peer.send(server, &head, body, None);
+        peer
+    }
+
+    fn look_up(&mut self, number: u8, text: &str) -> Peer {
+        let lookup = Lookup { caller: ROOT, parent: self.dir, name: name(text) };
+        self.begin(number, (Op::Lookup, 0), &lookup.to_bytes())
+    }
+
+    /// The holder sets a mode that it has answered before. Returns the outcome.
+    fn chmod_behind(&mut self, inode: InodeNo) -> Option<Status> {
+        let args = Setattr {
+            caller: ROOT,
+            inode,
+            mode: Some(0o600),
+            uid: None,
+            gid: None,
+            atime: SetTime::Keep,
+            mtime: SetTime::Keep,
+            clears: ClearPrivileges::Nothing,
+        };
+        let (server, peer) = (&mut self.cluster.servers[NAMES], &mut self.evicted[NAMES]);
+        let head = peer.head(Op::Setattr, inode.shard(), 1);
+        let head = Request { flags: request_flag::BEHIND, ..head };
+        peer.send(server, &head, &args.to_bytes(), None);
+        answer(&mut self.cluster, (NAMES, &self.evicted[NAMES])).map(|reply| reply.head.status)
     }
 
     /// A server restarts; the client does not come back to it by itself.
@@ -267,24 +313,10 @@ fn a_wait_for_a_lock_lasts_until_the_eviction_is_known() {
 #[test]
 fn a_write_lease_that_was_taken_is_known_to_a_server_that_was_away() {
     let mut scene = Scene::new(35);
-    let (dir, map) = (scene.dir, scene.cluster.newest_map());
-    let is_there = |inode: &InodeNo| {
-        usize::from(map.place(map.data_shard(*inode, 0)).server.0) == CONTENTS + 1
-    };
-    // The first create asks for the free space.
-    let texts = ["m", "n", "o", "p", "q", "r", "s", "t"];
-    let made: Vec<InodeNo> = texts.iter().map(|text| scene.create_behind(dir, text)).collect();
-    let (text, file) = {
-        let mut files = texts.iter().zip(made).skip(1);
-        files.find(|(_, inode)| is_there(inode)).unwrap()
-    };
+    let (text, file) = scene.written_behind();
     assert_eq!(scene.write_behind(file, 0), Some(Status::Ok));
     scene.part(NAMES, CONTENTS);
-    let server = &mut scene.cluster.servers[NAMES];
-    let mut other = Peer::new(server, &HelloFields::new(12));
-    let head = other.head(Op::Lookup, dir.shard(), 0);
-    let lookup = Lookup { caller: ROOT, parent: dir, name: name(text) };
-    other.send(server, &head, &lookup.to_bytes(), None);
+    let other = scene.look_up(12, text);
     assert_eq!(scene.answer(&other), None, "the holder is asked");
     scene.pass_s(15);
     assert_eq!(scene.answer(&other), None, "the server of the contents does not know");
@@ -294,4 +326,36 @@ fn a_write_lease_that_was_taken_is_known_to_a_server_that_was_away() {
     scene.come_back(CONTENTS);
     scene.pass_s(15);
     assert_eq!(scene.write_behind(file, 5), Some(Status::Stale), "it is too late");
+}
+
+#[test]
+fn a_write_lease_that_is_being_taken_holds_up_what_names_its_file_alone() {
+    let mut scene = Scene::new(36);
+    let (text, file) = scene.written_behind();
+    assert_eq!(scene.write_behind(file, 0), Some(Status::Ok));
+    assert_eq!(scene.chmod_behind(file), Some(Status::Ok));
+    scene.cluster.silent.push((NAMES, CONTENTS));
+    let other = scene.look_up(12, text);
+    scene.pass_s(15);
+    assert_eq!(scene.answer(&other), None);
+    let recalled = scene.cluster.servers[NAMES].take(scene.evicted[NAMES].conn);
+    assert!(!recalled.is_empty(), "the holder does not answer the recall");
+    assert_eq!(scene.write_behind(file, 5), Some(Status::Ok), "the contents are not fenced yet");
+    assert_eq!(scene.chmod_behind(file), Some(Status::Stale), "its own server knows");
+    let third = scene.begin(13, (Op::Getattr, 0), &Getattr { inode: file }.to_bytes());
+    assert_eq!(scene.answer(&third), None);
+    // Other files of the lane, of others and of the holder.
+    let own = scene.begin(14, (Op::Getattr, 0), &Getattr { inode: scene.own }.to_bytes());
+    assert_eq!(scene.answer(&own), Some(Status::Ok));
+    let made = Create { parent: scene.dir, ..create("x") }.to_bytes();
+    let made = scene.begin(15, (Op::Create, 1), &made);
+    assert_eq!(scene.answer(&made), Some(Status::Ok));
+    let by_holder = Create { parent: scene.dir, ..create("y") }.to_bytes();
+    let (peer, asked) = ((NAMES, &mut scene.evicted[NAMES]), (Op::Create, scene.dir.shard(), 2));
+    let by_holder = ask(&mut scene.cluster, peer, asked, (&by_holder, None));
+    assert_eq!(by_holder.map(|reply| reply.head.status), Some(Status::Ok));
+    scene.heal();
+    assert_eq!(scene.answer(&other), Some(Status::Ok));
+    assert_eq!(scene.answer(&third), Some(Status::Ok));
+    assert_eq!(scene.write_behind(file, 10), Some(Status::Stale), "it is too late");
 }
