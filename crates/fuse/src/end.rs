@@ -5,10 +5,10 @@
 //! serving ─ stop ─▶ ending ─ all answered, or 5 s ─▶ syncing ─ durable, or lost ─▶ goodbye ─▶ stopped
 //! ```
 
-use crate::call_ids::call_id;
+use crate::call_ids::{GOODBYE_CALL, SYNC_CALL, call_id};
 use crate::lane::{MountLane, MountState, log};
 use alloc::vec::Vec;
-use client::{Answer, Call, CallId};
+use client::{Answer, Call};
 use interface::{Action, LogLevel, Span, Turn};
 use wire::Status;
 
@@ -19,10 +19,6 @@ const END_MS_MAX: u64 = 5_000;
 const AWAY_NS_MAX: u64 = 60_000_000_000;
 /// The time limit of the Goodbye.
 const GOODBYE_MS_MAX: u64 = 2_000;
-/// Ids of the calls of a stop; ids of requests are small numbers.
-pub(crate) const SYNC_CALL: CallId = CallId(u64::MAX);
-pub(crate) const GOODBYE_CALL: CallId = CallId(u64::MAX - 1);
-
 /// How often a stop checks whether the server is still away.
 const CHECK_MS: u64 = 1_000;
 
@@ -50,7 +46,7 @@ impl MountLane {
             return;
         }
         for pending_id in self.pendings.all() {
-            // The data of a WRITE are gone with the reply.
+            // The data of a WRITE end with the reply.
             self.client.give_up(turn, call_id(pending_id));
             self.ahead.end_wait_of(pending_id);
             self.reply(turn, pending_id, Status::NotConnected, Span::default(), None);

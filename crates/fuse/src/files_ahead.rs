@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! READ of a small file ─▶ in order, several times ─▶ ask for the next ones ─▶ asked ─ answered ─▶ here
-//! READ of one that is here ─▶ reply                          recalled, term over, unused for long ─▶ gone
+//! READ of one that is here ─▶ reply                       recalled, term over, unused for long ─▶ released
 //! READ of one that is asked for ─▶ wait ─▶ begin again
 //! ```
 //! Invariant: what is here was read under a lease of the file's pages that has not ended, and of the
