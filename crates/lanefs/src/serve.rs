@@ -22,6 +22,7 @@ use lane::{Export, Lane, Restore, Restored};
 use ring::feed::LogLengths;
 use ring::{DriverChoice, DriverKind, LogFile, Mesh, Sealing, ServerSeals, Stopper};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -83,8 +84,7 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
         return membership.map_or(Ok(()), Membership::end);
     }
     let address_file = path.join(ADDRESS_FILE);
-    std::fs::write(&address_file, format!("{address}\n"))
-        .with_context(|| format!("cannot write {}", address_file.display()))?;
+    write_address(&address_file, address)?;
     let lanes = count_text(stoppers.len());
     let entry = Entry {
         address: Some(address.to_string()),
@@ -108,6 +108,19 @@ pub(crate) fn run(args: &args::Serve) -> Result<()> {
     let _stays = std::fs::remove_file(address_file);
     row_threads.stop();
     membership.map_or(Ok(()), Membership::end)
+}
+
+/// Writes where this server is, for commands that name its store. A full disk keeps nobody from serving.
+fn write_address(file: &Path, address: SocketAddr) -> Result<()> {
+    match std::fs::write(file, format!("{address}\n")) {
+        Err(error) if error.kind() == ErrorKind::StorageFull => {
+            let _absent = std::fs::remove_file(file);
+            let file = file.display();
+            warn!("cannot write {file}: {error}; name the server by its address, not its store");
+            Ok(())
+        }
+        written => written.with_context(|| format!("cannot write {}", file.display())),
+    }
 }
 
 /// The address by which others reach this server.

@@ -123,6 +123,12 @@ impl StoreError {
         &self.path
     }
 
+    /// Whether the file system has no space for more.
+    pub(crate) fn is_of_space(&self) -> bool {
+        matches!(&self.fault, StoreFault::Io { error, .. }
+            if error.kind() == io::ErrorKind::StorageFull)
+    }
+
     /// Whether a log, or the end of one, is missing, so that a repair can continue without it.
     pub(crate) const fn is_about_missing_logs(&self) -> bool {
         matches!(
