@@ -69,6 +69,18 @@ fn is_served(server: &mut TestServer, peer: &mut Peer) -> bool {
     peer.replies(server).pop().is_some_and(|reply| reply.head.status == Status::Ok)
 }
 
+/// The server learns of a map that the client goes by. It has the whole time to return from then on.
+fn comes_back_with(server: &mut TestServer, peer: &mut Peer, map: &Map) {
+    server.set_map(map);
+    server.run();
+    server.pass_ms(SOFT_MS - 1_000);
+    server.run();
+    assert_eq!(ask(server, peer, Op::Resume, map), Status::Ok);
+    assert_eq!(ask(server, peer, Op::ReplayDone, map), Status::Ok);
+    assert!(is_served(server, peer));
+    assert_eq!(evicted_count(server), 1);
+}
+
 #[test]
 fn a_client_that_knows_a_newer_map_is_waited_for_until_the_server_has_it() {
     let (mut server, mut peer) = restarted(41);
@@ -76,15 +88,7 @@ fn a_client_that_knows_a_newer_map_is_waited_for_until_the_server_has_it() {
     wait(&mut server, &mut peer, &map, 2 * HARD_MS);
     assert_eq!(evicted_count(&server), 1, "the client that does not come back");
     assert!(!server.is_closed(peer.conn));
-    server.set_map(&map);
-    server.run();
-    // It has the whole time from here on.
-    server.pass_ms(SOFT_MS - 1_000);
-    server.run();
-    assert_eq!(ask(&mut server, &mut peer, Op::Resume, &map), Status::Ok);
-    assert_eq!(ask(&mut server, &mut peer, Op::ReplayDone, &map), Status::Ok);
-    assert!(is_served(&mut server, &mut peer));
-    assert_eq!(evicted_count(&server), 1);
+    comes_back_with(&mut server, &mut peer, &map);
 }
 
 #[test]
@@ -141,15 +145,7 @@ fn a_client_that_does_not_take_a_restored_map_is_waited_for_until_there_is_a_new
     wait(&mut server, &mut peer, &known, 2 * HARD_MS);
     assert_eq!(evicted_count(&server), 1, "the client that does not come back");
     let map = later(&server);
-    server.set_map(&map);
-    server.run();
-    // It has the whole time from here on.
-    server.pass_ms(SOFT_MS - 1_000);
-    server.run();
-    assert_eq!(ask(&mut server, &mut peer, Op::Resume, &map), Status::Ok);
-    assert_eq!(ask(&mut server, &mut peer, Op::ReplayDone, &map), Status::Ok);
-    assert!(is_served(&mut server, &mut peer));
-    assert_eq!(evicted_count(&server), 1);
+    comes_back_with(&mut server, &mut peer, &map);
 }
 
 #[test]
