@@ -210,7 +210,7 @@ impl Kind {
             Self::LayoutWrong => ("layout-wrong", Warning, Repair("set it to that of its objects")),
             Self::ObjectRowLeft => ("object-row-left", Info, Repair("take the row out")),
             Self::ObjectAhead => {
-                ("object-ahead", Info, Nothing("its client brings the inode back"))
+                ("object-ahead", Info, Nothing("a client may bring the inode back"))
             }
             Self::ObjectMissing => {
                 ("object-missing", Damage, Person("bring the file back from a backup"))

@@ -153,9 +153,12 @@ impl Walk<'_> {
         self.tallies.get(&inode).is_some_and(|tally| tally.kind == FileKind::File)
     }
 
-    /// Whether an inode's number was not given yet, as far as it is durable.
+    /// Whether an inode that is not there may have been made, only not durably: its number was not given
+    /// yet, as far as that is durable, or perhaps to a client that creates files with it later
+    /// (docs/protocol.md R20.30). Which numbers clients have is not recorded.
     fn is_ahead(&self, inode: InodeNo) -> Result<bool, StoreError> {
-        Ok(self.here.has_inode(inode) && inode.count() >= self.next_count(inode.shard())?)
+        let may_be_given = self.has_sessions || inode.count() >= self.next_count(inode.shard())?;
+        Ok(self.here.has_inode(inode) && may_be_given)
     }
 }
 

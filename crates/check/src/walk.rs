@@ -87,6 +87,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) shards: HashMap<ShardId, ShardTally>,
     /// What a change over several shards is in the middle of changing.
     pub(crate) in_flux: HashSet<InodeNo>,
+    /// A client has a session, so it may bring back what it has changed.
+    pub(crate) has_sessions: bool,
     /// Directories with a second name.
     pub(crate) named_twice: Vec<InodeNo>,
     pub(crate) suspects: Vec<Suspect>,
@@ -129,6 +131,7 @@ pub fn check_part(
         tallies: HashMap::new(),
         shards: HashMap::new(),
         in_flux: HashSet::new(),
+        has_sessions: false,
         named_twice: Vec::new(),
         suspects: Vec::new(),
         outcome: Outcome::default(),
@@ -230,14 +233,17 @@ impl Walk<'_> {
         })
     }
 
-    /// What changes over several shards are in the middle of changing.
+    /// What changes over several shards are in the middle of changing, and whether clients have sessions.
     fn find_in_flux(&mut self) -> Result<(), StoreError> {
         self.pass("transactions");
         let view = self.view;
         let reader = view.reader();
         let mut in_flux = HashSet::new();
+        let mut has_sessions = false;
         reader.scan(&Range::start(), |key, value| {
-            if let Ok(Row::Prepared { part, .. }) = Row::decode(key, value) {
+            let row = Row::decode(key, value);
+            has_sessions |= matches!(row, Ok(Row::Session { .. }));
+            if let Ok(Row::Prepared { part, .. }) = row {
                 for change in Changes::new(part).flatten() {
                     add_inodes(&change, &mut in_flux);
                     if let Change::DirentRemoved { dir, name, .. } = &change {
@@ -250,6 +256,7 @@ impl Walk<'_> {
             Ok(ScanControl::Continue)
         })?;
         self.in_flux = in_flux;
+        self.has_sessions = has_sessions;
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 //! and mended, also by a repair that was killed before.
 
 use crate::fixture::{Fixture, Process, failure, must, program, run, texts, until};
-use disk::InodeRow;
 use disk::rows::{DirentRow, Key, ObjectRow, Range, Row, ShardRow};
+use disk::{InodeRow, SessionRow};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use store::RowStore;
-use wire::{InodeNo, Name, ShardId, Wire};
+use wire::{ClientUuid, InodeNo, LaneId, Name, SessionId, ShardId, Wire};
 
 /// A store with a few files, ended in order: a directory with a file of two names, one of which is a
 /// directory's further down, a symbolic link, and a tree to play with.
@@ -439,6 +439,17 @@ fn objects_are_held_against_what_is_recorded() {
     });
     let (code, found) = check(&fixture, &copied, &[]);
     assert_eq!((code, found), (7, vec![("object-without-inode".to_owned(), String::new())]));
+    // A client that has a session may have been given the number, and create the file again.
+    let key = Key::session(ShardId::meta(0), SessionId(1));
+    let row = SessionRow {
+        client: ClientUuid([1; 16]),
+        client_lane: LaneId(0),
+        host_id: [1; 16],
+        host_boot_id: [1; 16],
+    };
+    edit_rows(&copied, |rows| rows.put(key.bytes(), [row.to_bytes(), vec![0]].concat()));
+    assert_eq!(check(&fixture, &copied, &[]).1, vec![("object-ahead".to_owned(), String::new())]);
+    edit_rows(&copied, |rows| rows.delete(key.bytes()));
     assert_eq!(check(&fixture, &copied, &["--repair"]).0, 6);
     assert!(!path.exists(), "it was moved");
     let aside = path.strip_prefix(copied.join("objects")).unwrap();
