@@ -2,7 +2,7 @@
 //! ([`Start`](crate::Start), [`Keep`](crate::Keep)) return calls and are given answers, so that
 //! threads or a simulator perform them.
 
-use crate::{Cluster, Etcd, LeaseId, RegistryError, Write, prefix};
+use crate::{Cluster, LeaseId, RegistryError, Write};
 
 /// How long a server counts as alive that says nothing, in seconds.
 pub const TTL_S: u32 = 5;
@@ -42,21 +42,6 @@ pub enum Next<T> {
     Pause,
     /// It is done.
     Done(T),
-}
-
-impl Etcd {
-    /// Performs a call for a file system.
-    ///
-    /// # Errors
-    /// [`RegistryError`] of the call. A write may have been made nevertheless.
-    pub fn perform(&self, fs: [u8; 16], call: &Call) -> Result<Answer, RegistryError> {
-        Ok(match call {
-            Call::Read => Answer::Entries(Cluster::read(fs, &self.read(&prefix(fs))?)?),
-            Call::Grant => Answer::Granted(self.grant(TTL_S)?),
-            Call::Swap(writes) => Answer::Swapped(self.swap(writes)?.is_some()),
-            Call::Keep(lease) => Answer::Kept(self.keep(*lease)?),
-        })
-    }
 }
 
 /// An answer that is none to the call that was made.

@@ -11,7 +11,7 @@
 //! is made of, above that of the map which the first server had alone. `alive` is none of them. Changes are made of a state that was read, and are refused by
 //! etcd if that is not the present one.
 
-use crate::{Etcd, LeaseId, RegistryError, Snapshot, Versioned, Write};
+use crate::{LeaseId, RegistryError, Snapshot, Versioned, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -119,20 +119,6 @@ pub struct Cluster {
 #[must_use]
 pub fn prefix(fs: [u8; 16]) -> String {
     format!("/lanefs/{}/", hex::encode(fs))
-}
-
-/// The file systems that have an entry `fs` in etcd, in the order of their uuids.
-///
-/// # Errors
-/// [`RegistryError`] of etcd.
-pub fn file_systems(etcd: &Etcd) -> Result<Vec<[u8; 16]>, RegistryError> {
-    let fs_of = |key: &str| {
-        let digits = key.strip_prefix("/lanefs/")?.strip_suffix("/fs")?;
-        let mut fs = [0; 16];
-        hex::decode_to_slice(digits, &mut fs).ok().map(|()| fs)
-    };
-    let entries = etcd.read("/lanefs/")?.entries;
-    Ok(entries.iter().filter_map(|entry| fs_of(&entry.key)).collect())
 }
 
 /// The key of what a join token opens. It is below no file system's prefix.
@@ -494,25 +480,6 @@ impl Cluster {
     fn write(&self, name: &str, version: i64, value: &impl Serialize) -> Write {
         let value = serde_json::to_value(value).unwrap_or_default().to_string();
         Write { key: format!("{}{name}", self.prefix), version, value: Some(value), lease: None }
-    }
-}
-
-/// Makes a change of the present state, again and again until no other change comes between; what
-/// `change` returned with it.
-///
-/// # Errors
-/// [`RegistryError`] of etcd, or of `change`.
-pub fn change<T>(
-    etcd: &Etcd,
-    fs: [u8; 16],
-    mut make: impl FnMut(&Cluster) -> Result<(T, Vec<Write>), RegistryError>,
-) -> Result<T, RegistryError> {
-    loop {
-        let cluster = Cluster::read(fs, &etcd.read(&prefix(fs))?)?;
-        let (made, writes) = make(&cluster)?;
-        if etcd.swap(&writes)?.is_some() {
-            return Ok(made);
-        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Why the registry could not be used.
 
-use std::io;
-
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
@@ -35,12 +33,13 @@ pub enum RegistryError {
     State(String),
 }
 
+#[cfg(feature = "client")]
 impl RegistryError {
     pub(crate) fn away(endpoint: &str, why: &ureq::Error) -> Self {
         Self::Away { endpoint: endpoint.to_owned(), why: why.to_string() }
     }
 
-    pub(crate) fn read(endpoint: &str, why: &io::Error) -> Self {
+    pub(crate) fn read(endpoint: &str, why: &std::io::Error) -> Self {
         Self::Away { endpoint: endpoint.to_owned(), why: why.to_string() }
     }
 }

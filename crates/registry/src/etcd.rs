@@ -3,7 +3,10 @@
 //! Reads are linearizable. A call that fails as [`RegistryError::Away`] may have been made.
 
 use crate::gateway::{bytes, end_of, number, text_of};
-use crate::{Access, RegistryError};
+use crate::{
+    Access, Answer, Call, Cluster, LeaseId, RegistryError, Snapshot, TTL_S, Versioned, Write,
+    prefix,
+};
 use serde_json::{Value, json};
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
@@ -15,43 +18,6 @@ use std::time::Duration;
 const CALL_TIME: Duration = Duration::from_secs(5);
 /// How long a watch runs before it begins anew: so one whose machine is off ends.
 const WATCH_TIME: Duration = Duration::from_secs(30);
-
-/// A value and its version, the revision of etcd that wrote it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Versioned {
-    /// The key.
-    pub key: String,
-    /// The value; `None` if the key was removed.
-    pub value: Option<String>,
-    /// The revision.
-    pub version: i64,
-}
-
-/// All keys below a prefix at one revision.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Snapshot {
-    /// The revision.
-    pub revision: i64,
-    /// In the order of the keys.
-    pub entries: Vec<Versioned>,
-}
-
-/// A lease: keys that were written under it are removed when it ends.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct LeaseId(pub i64);
-
-/// One write of a transaction.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Write {
-    /// The key.
-    pub key: String,
-    /// The version that it must have, 0 for none.
-    pub version: i64,
-    /// What it becomes; `None`: it is removed.
-    pub value: Option<String>,
-    /// What it lives as long as.
-    pub lease: Option<LeaseId>,
-}
 
 /// An etcd.
 pub struct Etcd {
@@ -181,6 +147,19 @@ impl Etcd {
         Err(RegistryError::Away { endpoint, why: "the watch ended".to_owned() })
     }
 
+    /// Performs a call for a file system.
+    ///
+    /// # Errors
+    /// [`RegistryError`] of the call. A write may have been made nevertheless.
+    pub fn perform(&self, fs: [u8; 16], call: &Call) -> Result<Answer, RegistryError> {
+        Ok(match call {
+            Call::Read => Answer::Entries(Cluster::read(fs, &self.read(&prefix(fs))?)?),
+            Call::Grant => Answer::Granted(self.grant(TTL_S)?),
+            Call::Swap(writes) => Answer::Swapped(self.swap(writes)?.is_some()),
+            Call::Keep(lease) => Answer::Kept(self.keep(*lease)?),
+        })
+    }
+
     fn call(&self, path: &str, asked: &Value) -> Result<Value, RegistryError> {
         let (endpoint, response) = self.post(path, asked, CALL_TIME)?;
         text_in(&endpoint, response)
@@ -252,6 +231,39 @@ impl Etcd {
         let token = token.ok_or_else(|| RegistryError::Malformed("no token".to_owned()))?;
         *self.known_token() = Some(token.clone());
         Ok(Some(token))
+    }
+}
+
+/// The file systems that have an entry `fs` in etcd, in the order of their uuids.
+///
+/// # Errors
+/// [`RegistryError`] of etcd.
+pub fn file_systems(etcd: &Etcd) -> Result<Vec<[u8; 16]>, RegistryError> {
+    let fs_of = |key: &str| {
+        let digits = key.strip_prefix("/lanefs/")?.strip_suffix("/fs")?;
+        let mut fs = [0; 16];
+        hex::decode_to_slice(digits, &mut fs).ok().map(|()| fs)
+    };
+    let entries = etcd.read("/lanefs/")?.entries;
+    Ok(entries.iter().filter_map(|entry| fs_of(&entry.key)).collect())
+}
+
+/// Makes a change of the present state, again and again until no other change comes between; what
+/// `change` returned with it.
+///
+/// # Errors
+/// [`RegistryError`] of etcd, or of `change`.
+pub fn change<T>(
+    etcd: &Etcd,
+    fs: [u8; 16],
+    mut make: impl FnMut(&Cluster) -> Result<(T, Vec<Write>), RegistryError>,
+) -> Result<T, RegistryError> {
+    loop {
+        let cluster = Cluster::read(fs, &etcd.read(&prefix(fs))?)?;
+        let (made, writes) = make(&cluster)?;
+        if etcd.swap(&writes)?.is_some() {
+            return Ok(made);
+        }
     }
 }
 

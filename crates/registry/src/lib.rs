@@ -6,12 +6,16 @@
 //! without I/O. Nothing secret lies there. `docs/cluster.md` describes the keys.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "client")]
 mod access;
 mod call;
 mod cluster;
+mod entry;
 mod error;
+#[cfg(feature = "client")]
 mod etcd;
 mod follow;
+#[cfg(feature = "client")]
 mod gateway;
 mod keep;
 mod local;
@@ -19,19 +23,25 @@ mod local;
 mod memory;
 mod own;
 mod start;
+#[cfg(feature = "client")]
+mod watch;
 
+#[cfg(feature = "client")]
 pub use access::Access;
 pub use call::{Answer, Call, Next, TTL_S};
 pub use cluster::{
-    Alive, Brought, Cluster, Founding, Server, ServerState, Shards, change, file_systems, join_key,
-    prefix,
+    Alive, Brought, Cluster, Founding, Server, ServerState, Shards, join_key, prefix,
 };
+pub use entry::{LeaseId, Snapshot, Versioned, Write};
 pub use error::RegistryError;
-pub use etcd::{Etcd, LeaseId, Snapshot, Versioned, Write};
-pub use follow::{Following, Retry, Step, follow};
+#[cfg(feature = "client")]
+pub use etcd::{Etcd, change, file_systems};
+pub use follow::{Following, Retry};
 pub use keep::{KEEP_MS, Keep};
 pub use local::{LocalError, LocalEtcd};
 #[cfg(feature = "memory")]
 pub use memory::MemoryEtcd;
 pub use own::{News, Own};
 pub use start::{Start, Starting};
+#[cfg(feature = "client")]
+pub use watch::{Step, follow};
