@@ -85,5 +85,5 @@ mod work;
 
 pub use plan::Injection;
 pub use run::{Outcome, run, run_logged};
-pub use search::{Counts, Verdict, quiet_panics, search, try_seed};
+pub use search::{Counts, Until, Verdict, quiet_panics, search, try_seed};
 pub use wire::Rule;

@@ -4,19 +4,19 @@
 //! violation.
 #![forbid(unsafe_code)]
 
-use sim::{Injection, Rule, Verdict, search, try_seed};
+use sim::{Injection, Rule, Until, Verdict, search, try_seed};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const USAGE: &str = "usage: lanefs-sim --seed N [INJECTION] [--trace]
-       lanefs-sim --seconds S [INJECTION] [--from SEED]
+       lanefs-sim --seconds S | --count N [INJECTION] [--from SEED]
 injection: --inject FAULT | --without-rule RULE | --control RULE";
 
 /// The command line.
 #[derive(Default)]
 struct Args {
     seed: Option<u64>,
-    seconds: Option<u64>,
+    until: Option<Until>,
     from: Option<u64>,
     injection: Option<Injection>,
     trace: bool,
@@ -28,9 +28,9 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     sim::quiet_panics();
-    match (args.seed, args.seconds) {
+    match (args.seed, args.until) {
         (Some(seed), None) => one(seed, &args),
-        (None, Some(seconds)) => many(seconds, &args),
+        (None, Some(until)) => many(until, &args),
         (Some(_), Some(_)) | (None, None) => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -43,7 +43,11 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--seed" => args.seed = Some(words.next()?.parse().ok()?),
-            "--seconds" => args.seconds = Some(words.next()?.parse().ok()?),
+            "--seconds" => {
+                let seconds = words.next()?.parse().ok()?;
+                args.until = Some(Until::Time(Duration::from_secs(seconds)));
+            }
+            "--count" => args.until = Some(Until::Count(words.next()?.parse().ok()?)),
             "--from" => args.from = Some(words.next()?.parse().ok()?),
             "--inject" => args.injection = Some(Injection::fault(&words.next()?)?),
             "--without-rule" => {
@@ -72,13 +76,11 @@ fn one(seed: u64, args: &Args) -> ExitCode {
     if violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn many(seconds: u64, args: &Args) -> ExitCode {
+fn many(until: Until, args: &Args) -> ExitCode {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let fresh = u64::try_from(clock.as_nanos() % (1 << 52)).unwrap_or(1);
     let first = args.from.unwrap_or(fresh);
-    let found = search(first, Duration::from_secs(seconds), args.injection, |counts| {
-        println!("{counts}");
-    });
+    let found = search(first, until, args.injection, |counts| println!("{counts}"));
     let Some((seed, violation)) = found else { return ExitCode::SUCCESS };
     let flag = args.injection.map_or(String::new(), |injection| format!(" {}", injection.flag()));
     println!("seed {seed}: {violation}");

@@ -1,4 +1,4 @@
-//! Runs many seeds on all CPUs until the time is over or a seed shows a violation.
+//! Runs many seeds on all CPUs until their time or number is over or a seed shows a violation.
 
 use crate::plan::Injection;
 use crate::run::run;
@@ -113,11 +113,30 @@ const ENDLESS_AFTER: Duration = Duration::from_secs(120);
 /// What a worker does: the seed that it runs, and since when.
 type Work = Arc<Mutex<(u64, Instant)>>;
 
+/// How many seeds are run.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    /// As many as begin in this time.
+    Time(Duration),
+    /// So many, however long they take.
+    Count(u64),
+}
+
+impl Until {
+    /// Whether the seed after `count` others is run.
+    fn has(self, count: u64, begun: Instant) -> bool {
+        match self {
+            Self::Time(time) => begun.elapsed() < time,
+            Self::Count(all) => count < all,
+        }
+    }
+}
+
 /// Runs seeds from `first` on, on all CPUs; returns the first violation with its seed. A seed that
 /// does not end is a violation too; its thread ends with the process.
 pub fn search(
     first: u64,
-    time: Duration,
+    until: Until,
     injection: Option<Injection>,
     mut report: impl FnMut(&Counts),
 ) -> Option<(u64, String)> {
@@ -127,12 +146,14 @@ pub fn search(
     let next = Arc::new(AtomicU64::new(first));
     let tally = Arc::new(Tally::default());
     let (found, violations) = mpsc::channel();
-    let end = begun + time;
     let run_seeds = |work: Work| {
         let (next, tally, found) = (Arc::clone(&next), Arc::clone(&tally), found.clone());
         move || {
-            while Instant::now() < end {
+            loop {
                 let seed = next.fetch_add(1, Ordering::Relaxed);
+                if !until.has(seed - first, begun) {
+                    return;
+                }
                 *lock(&work) = (seed, Instant::now());
                 if let Some(line) = try_counted(seed, injection, &tally).violation {
                     // Nobody receives it once another violation is known.

@@ -1,7 +1,7 @@
 //! Seeds that once showed a violation must not show one again.
 #![allow(clippy::unwrap_used)]
 
-use sim::{Verdict, run, try_seed};
+use sim::{Until, Verdict, run, search, try_seed};
 
 /// The regression list: a seed and the violation it showed.
 const SEEDS: &str = include_str!("../seeds.txt");
@@ -32,4 +32,12 @@ fn different_seeds_are_different_runs() {
 fn names_are_changed_early_in_directories_at_another_shard_than_their_parents() {
     let has_any = (1..=400).any(|seed| run(seed, None).elsewhere_count > 0);
     assert!(has_any, "no seed shows what is right there");
+}
+
+#[test]
+fn so_many_fresh_seeds_are_run_as_are_asked_for() {
+    let mut lines = Vec::new();
+    let found = search(1, Until::Count(5), None, |counts| lines.push(counts.to_string()));
+    assert_eq!(found, None);
+    assert!(lines.last().unwrap().contains(" 5 seeds,"), "{lines:?}");
 }

@@ -1,10 +1,12 @@
 //! `cargo xtask ci`: what CI runs, and what a change must pass before review.
 //!
 //! ```text
-//! builds and tests   fmt  tidy  builds  clippy  no_std  tests  tests on epoll  package
-//! suites and kills        └▶ build suites  pjdfstest  fsx  fio  stress-ng  crash  hostile  simulator  seeds
+//! builds and tests   fmt  tidy  builds  tests on epoll  tests  doc tests  package
+//! suites and kills        └▶ build suites  pjdfstest  fsx  fio  stress-ng  crash  clippy  no_std
+//! computing          build simulator  simulator  hostile  seeds
 //! ```
-//! Two tracks run in parallel: one mostly computes, the other mostly waits for a file system.
+//! Three tracks run in parallel: one builds and tests, one mostly waits for a file system, and one
+//! computes, at the lowest priority, while the others wait.
 //! Invariant: all steps run, also after a failed one, and the report lists everything that was
 //! skipped, by name and reason.
 
@@ -52,6 +54,7 @@ pub(crate) fn run_everything(args: Args) -> Result<()> {
     let outcomes = track::run_all(vec![
         builds_and_tests(args.long, roll)?,
         suites_and_kills(args.long, roll)?,
+        computing(args.long, roll)?,
     ])?;
     drop(switch);
     let mut left_out: Vec<String> = no_switch.into_iter().collect();
@@ -69,21 +72,16 @@ pub(crate) fn run_everything(args: Args) -> Result<()> {
 
 /// The steps that compile, and the tests that they build.
 fn builds_and_tests(long: bool, roll: u64) -> Result<Vec<Step>> {
-    let mut clippy = cargo(["clippy", "--workspace", "--all-targets"]);
-    clippy.args(["--", "-D", "warnings"]).env("CARGO_INCREMENTAL", "0");
     let mut steps = vec![
         Step::new("fmt", cargo(["fmt", "--all", "--check"])),
         Step::new("tidy", chore(["tidy"])?),
         // Alone, so that it is built like the package: other packages would add features to its
         // dependencies.
         Step::new("build", cargo(["build", "--release", "--package", "lanefs"])),
-        Step::new("build simulator", tests::build_simulator()),
         Step::new("build tests", tests::build()),
-        Step::new("clippy", clippy),
-        Step::new("no_std", chore(["no-std"])?),
+        Step::new("tests on epoll", tests::interfaces_on_epoll(roll)?).after(&["build tests"]),
         Step::new("tests", tests::all(roll, long)).after(&["build", "build tests"]),
         Step::new("doc tests", tests::of_documents()),
-        Step::new("tests on epoll", tests::interfaces_on_epoll(roll)?).after(&["build tests"]),
     ];
     if long {
         let other = tests::end_to_end(roll + 1, Drivers::Opposite)?;
@@ -95,7 +93,8 @@ fn builds_and_tests(long: bool, roll: u64) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// The steps that use the built binary through mounts, in processes of its own.
+/// The steps that use the built binary through mounts, in processes of its own; then what need not be
+/// built before.
 fn suites_and_kills(long: bool, roll: u64) -> Result<Vec<Step>> {
     let mut steps =
         vec![Step::new("build suites", chore(["posix", "--only-build"])?).after(&["build"])];
@@ -114,28 +113,35 @@ fn suites_and_kills(long: bool, roll: u64) -> Result<Vec<Step>> {
         }
     }
     let mut crash = chore(["crash", "--built"])?;
-    let mut sim = Command::new(target_dir().join("sim/lanefs-sim"));
-    if long {
-        sim.args(["--seconds", "600"]);
-    } else {
+    if !long {
         crash.arg("--short");
-        sim.args(["--seconds", "60"]);
     }
     steps.push(Step::new("crash", crash).after(&["build", "build tests"]));
     if long {
         let crash = chore(["crash", "--built", "--short", "--no-leases"])?;
         steps.push(Step::new("crash without leases", crash).after(&["build", "build tests"]));
     }
-    let seconds = if long { "600" } else { "60" };
-    let hostile = chore(["hostile", "--only-sessions", "--seconds", seconds])?;
-    let simulator = tests::of_simulator(roll, long);
-    let computing = [
-        Step::new("hostile", hostile).after(&["build tests"]),
-        Step::new("simulator", simulator).after(&["build simulator"]),
-        Step::new("fresh seeds", sim).after(&["build simulator"]),
-    ];
-    steps.extend(computing.map(Step::at_low_priority));
+    // Not while the first track builds, and not before its tests run: cargo locks the folder.
+    let mut clippy = cargo(["clippy", "--workspace", "--all-targets"]);
+    clippy.args(["--", "-D", "warnings"]).env("CARGO_INCREMENTAL", "0");
+    steps.push(Step::new("clippy", clippy));
+    steps.push(Step::new("no_std", chore(["no-std"])?));
     Ok(steps)
+}
+
+/// The steps that compute all the time, and build what computes.
+fn computing(long: bool, roll: u64) -> Result<Vec<Step>> {
+    let (seed_count, seconds) = if long { ("200000", "600") } else { ("20000", "60") };
+    let mut seeds = Command::new(target_dir().join("sim/lanefs-sim"));
+    seeds.args(["--count", seed_count]);
+    let hostile = chore(["hostile", "--only-sessions", "--seconds", seconds])?;
+    let steps = [
+        Step::new("build simulator", tests::build_simulator()),
+        Step::new("simulator", tests::of_simulator(roll, long)).after(&["build simulator"]),
+        Step::new("hostile", hostile).after(&["build tests"]),
+        Step::new("fresh seeds", seeds).after(&["build simulator"]),
+    ];
+    Ok(steps.map(Step::at_low_priority).into())
 }
 
 /// Another chore of this program.

@@ -28,7 +28,7 @@ impl Report {
 
     /// Prints it.
     pub(crate) fn print(&self, disk_use: DiskUse) {
-        println!("\nsteps, in the order of their ends; two tracks run beside each other");
+        println!("\nsteps, in the order of their ends; three tracks run beside each other");
         for Outcome { name, elapsed, failure, closing_line, .. } in &self.outcomes {
             let end = failure.as_deref().or(closing_line.as_deref()).unwrap_or("ok");
             println!("  {name:<18} {:>5.1} min  {end}", minutes(*elapsed));

@@ -121,7 +121,7 @@ pub(crate) fn left_to_long(roll: u64) -> Vec<String> {
         line(
             "the long form of crash: 100 kills, 40 power cuts, every step; the short one without leases",
         ),
-        line("nine of ten minutes of the simulator's fresh seeds"),
+        line("180,000 of 200,000 fresh seeds of the simulator"),
         line("nine of ten minutes of sessions that say anything"),
         line("15,000 of 20,000 entries of the tree that is unpacked over two kills"),
     ]
