@@ -14,7 +14,7 @@ use crate::requests::{Exchange, Place};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use interface::MountMessage;
-use wire::{InodeNo, Op};
+use wire::{InodeNo, Op, Rule};
 
 /// What is under way of all lanes, and what waits for it.
 #[derive(Default, Debug)]
@@ -55,6 +55,9 @@ impl Abandoned {
 impl Client {
     /// A call's caller is answered. What is left of it may change a file.
     pub(crate) fn note_abandoned(&mut self, job_id: usize) {
+        if !self.config.rules.hold(Rule::AbandonedEnded) {
+            return;
+        }
         let Some(job) = self.jobs.get(job_id).filter(|job| job.abandoned.is_none()) else { return };
         // The first request of these opens the file.
         let goes_on = matches!(job.plan, Plan::Resize(_));

@@ -222,7 +222,9 @@ impl Lane {
                 self.channel(lane).await_barrier(number, is_away);
             }
             Some(Barrier::Inode(inode)) => {
-                self.telling.begin(inode);
+                if self.config.rules.hold(body.telling_rule()) {
+                    self.telling.begin(inode);
+                }
                 self.channel(lane).await_told(inode, is_away);
             }
             None => {}

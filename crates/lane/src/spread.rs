@@ -183,7 +183,8 @@ impl Lane {
 
     /// The metadata shard asks for the durable contents of a file.
     pub(crate) fn begin_settling(&mut self, turn: &mut Turn<'_>, sizing: Sizing, layout: Layout) {
-        if !self.spread.pages.settles_later(sizing, layout) {
+        let waits = self.config.rules.hold(Rule::SettleBehindCuts);
+        if !(waits && self.spread.pages.settles_later(sizing, layout)) {
             self.begin_whole(turn, (sizing.inode, layout), Whole::Settle(sizing));
         }
     }
@@ -456,6 +457,7 @@ impl Lane {
         let work = PartWork { inode, number, shard, cut_by: Some(from), durable: true };
         self.spread.cuts.retain(|(lane, number), _| *lane != from || *number >= oldest);
         let known = self.spread.cuts.get(&(from, number)).copied();
+        let known = known.filter(|_| self.config.rules.hold(Rule::CutOnce));
         match known {
             Some(true) => return self.tell_part(turn, work, Some(NOTHING)),
             Some(false) => return, // Its end is told.

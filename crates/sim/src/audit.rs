@@ -135,6 +135,7 @@ impl Simulation {
         self.judge_calls()?;
         self.judge_order()?;
         self.judge_appends()?;
+        self.judge_privileges()?;
         let tree = self.executed()?;
         self.judge_names(&tree)?;
         self.judge_lossy_reads(&tree)?;
@@ -181,9 +182,9 @@ impl Simulation {
         if changed {
             return Err(format!("I5: call {tag} {:?} was acknowledged and is lost", call.spec));
         }
-        // Two names of one file, or a file that existed.
+        // Two names of one file, bits that were cleared, or a file that existed.
         let idle = match call.spec {
-            CallSpec::Rename { .. } => true,
+            CallSpec::Rename { .. } | CallSpec::ClearBits { .. } => true,
             CallSpec::Create { .. } => call.result().is_some_and(|result| !result.made),
             _ => false,
         };

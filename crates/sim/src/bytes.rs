@@ -52,11 +52,11 @@ pub(crate) struct TimedChange {
 }
 
 impl TimedChange {
-    fn is_before(&self, later: &Self) -> bool {
+    pub(crate) fn is_before(&self, later: &Self) -> bool {
         self.ended_ns.is_some_and(|ended| ended < later.began_ns)
     }
 
-    fn covers(&self, at: u64) -> bool {
+    pub(crate) fn covers(&self, at: u64) -> bool {
         match self.change {
             FileChange::Write { from, write_bytes, .. } => (from..from + write_bytes).contains(&at),
             FileChange::Append { .. }
@@ -71,7 +71,7 @@ impl TimedChange {
     }
 
     /// Byte `at` is 0 or missing by this change.
-    fn clears(&self, at: u64) -> bool {
+    pub(crate) fn clears(&self, at: u64) -> bool {
         match self.change {
             FileChange::Clear { from, until } => (from..until).contains(&at),
             FileChange::Truncate { .. } => self.truncates(at),
@@ -95,7 +95,7 @@ impl TimedChange {
         }
     }
 
-    fn may_have_put(&self, at: u64, found: u8) -> bool {
+    pub(crate) fn may_have_put(&self, at: u64, found: u8) -> bool {
         match self.change {
             FileChange::Write { value, .. } => value == found && self.covers(at),
             FileChange::Append { value, .. } => value == found,

@@ -114,6 +114,7 @@ pub(crate) fn changed_by(spec: &CallSpec) -> Vec<CacheKey> {
             vec![Name(from.0, from.1), Name(to.0, to.1), AllAttributes]
         }
         CallSpec::Setattr { inode, .. }
+        | CallSpec::ClearBits { inode }
         | CallSpec::Setxattr { inode, .. }
         | CallSpec::Removexattr { inode, .. } => vec![Attributes(inode)],
         CallSpec::Resize { inode, .. }

@@ -404,9 +404,7 @@ impl Simulation {
         let now_ns = self.now_ns;
         let lives = self.mounts[client].lanes[lane].frame_lives;
         let call = &mut self.calls[narrow(u64::from(tag)) - 1];
-        call.ended = ended;
-        call.ended_lives = lives;
-        call.ended_ns = Some(now_ns);
+        (call.ended, call.ended_lives, call.ended_ns) = (ended, lives, Some(now_ns));
         let call = call.clone();
         self.record_seen(&call);
         self.record_change(tag, &call);
@@ -416,6 +414,7 @@ impl Simulation {
         self.check_size(&call);
         self.check_open_file(&call);
         self.check_caches(&call);
+        self.follow_up((client, lane), tag, &call);
         if self.mounts[client].audits {
             self.on_audit_reply(tag, &call, &reply_bytes);
         } else {
@@ -513,6 +512,7 @@ impl Simulation {
         // A read that begins behind the end does not show where the file ends.
         let at_end = at_end && (!reply_bytes.bytes.is_empty() || file_offset == 0);
         let found = [Found { from: file_offset, bytes: &reply_bytes.bytes, at_end }];
+        self.check_cuts((inode, call), &found[0]);
         self.explain_read((call.client, inode), &changes, &found);
     }
 

@@ -103,6 +103,22 @@ impl Simulation {
         from_all || until((one, two)) || until((two, one))
     }
 
+    /// Two machines cannot reach each other for a while: their connections are cut.
+    pub(crate) fn part_for(&mut self, (one, other): (Machine, Machine), span_ns: u64) {
+        self.log_line(|| format!("{one:?} and {other:?} are parted for {} us", span_ns / 1000));
+        let ways = [(one, other), (other, one)];
+        let until_ns = self.now_ns + span_ns;
+        self.parted.extend(ways.map(|way| (way, until_ns)));
+        let is_between = |conn: &&ConnId| {
+            let ends = self.conns.get(*conn).map(|known| {
+                (machine_of(known.at(End::Dialler).0), machine_of(known.at(End::Listener).0))
+            });
+            ends.is_some_and(|ends| ways.contains(&ends))
+        };
+        let conns: Vec<ConnId> = self.conns.keys().filter(is_between).copied().collect();
+        conns.into_iter().for_each(|conn| self.cut(conn));
+    }
+
     /// Two servers, or a client and a server, cannot reach each other for a while, or only in one
     /// direction. Either their connections are cut, or nothing of them arrives meanwhile.
     pub(crate) fn part(&mut self) {

@@ -2,10 +2,15 @@
 //! situation of the rule is likely. Without the rule such runs must show a violation; with it (the
 //! control run) they must show none.
 
+use crate::cuts::CUT_ONCE;
+use crate::kills::{ABANDONED_ENDED, SETTLE_BEHIND_CUTS};
 use crate::plan::{DiskBehaviour, Faults, MS, Plan, US};
 use crate::trace::In::{Dir, Root};
+use crate::trace::TraceCall;
 use crate::trace::TraceCall::{Create, Getattr, Mkdir, Rmdir, Unlink};
-use crate::trace::TraceStep::{self, Answered, Call, CrashServer, Delay, Idle, KillClient, Wait};
+use crate::trace::TraceStep::{
+    self, Answered, Call, CrashServer, Delay, Hold, Idle, KillClient, Wait,
+};
 use crate::work::Kind;
 use lane::Share;
 use wire::Rule;
@@ -99,6 +104,28 @@ const LATE_REPLIES: &[TraceStep] = &[
     Call((0, 0), Create(Dir, 2)),
     Wait(200 * US),
     CrashServer,
+];
+
+/// A client is silent for a term. Another one has its write lease taken, and looks at the file. The
+/// first one's write arrives meanwhile.
+const FENCE_TOLD: &[TraceStep] = &[
+    // With the first grant the server asks for its free space, and before that it records the client.
+    Call((0, 0), TraceCall::CreateOpen(1)),
+    Answered,
+    Wait(20 * MS),
+    Call((0, 0), TraceCall::CreateOpen(2)),
+    Answered,
+    Wait(20 * MS),
+    Call((0, 0), TraceCall::CreateOpen(0)),
+    Answered,
+    Call((0, 0), TraceCall::Append),
+    Idle,
+    Hold((0, 0), 1_000 * MS),
+    Call((0, 0), TraceCall::Append),
+    Call((1, 0), TraceCall::Look),
+    Answered,
+    Idle,
+    Call((1, 0), TraceCall::Look),
 ];
 
 impl Plan {
@@ -202,6 +229,20 @@ impl Plan {
                 self.call_count = self.call_count.max(25);
                 self.peer_faults = true;
             }
+            Rule::BitsTold => self.set_bits(),
+            Rule::FenceTold => {
+                (self.leases, self.lease_term_ms, self.term_changes) = (true, 1_000, false);
+                self.play(FENCE_TOLD, &[1, 1]);
+                self.over_late_lanes();
+                // Random calls might close the file.
+                (self.call_count, self.faults_ns) = (0, 1_500 * MS);
+                self.last_crash = false;
+            }
+            Rule::AbandonedEnded => self.play_over_servers(ABANDONED_ENDED, &[1, 1], MS),
+            Rule::SettleBehindCuts => {
+                self.play_over_servers(SETTLE_BEHIND_CUTS, &[1, 1], 1_000 * MS)
+            }
+            Rule::CutOnce => self.play_over_servers(CUT_ONCE, &[1, 1], MS),
             Rule::MapAwaited => {
                 // Two servers restart, and each learns late of the other's start.
                 self.contend(&WRITES);
@@ -474,7 +515,7 @@ impl Plan {
 
     /// These clients and this trace, and no other faults. Some runs begin with random calls as
     /// well.
-    fn play(&mut self, trace: &'static [TraceStep], client_lanes: &[usize]) {
+    pub(crate) fn play(&mut self, trace: &'static [TraceStep], client_lanes: &[usize]) {
         self.trace = trace;
         self.client_lanes = client_lanes.to_vec();
         (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
@@ -484,6 +525,12 @@ impl Plan {
         self.call_count = if self.call_count > 25 { 0 } else { self.call_count / 2 };
         self.faults = Faults::NONE;
         self.faults_ns = 200 * MS;
+    }
+
+    /// One server of several lanes, between which messages are late.
+    pub(crate) fn over_late_lanes(&mut self) {
+        (self.meta_shard_count, self.data_shard_count) = (5, 4);
+        (self.server_lane_count_max, self.peer_faults) = (3, true);
     }
 
     /// Two lanes, mostly with a shard each.

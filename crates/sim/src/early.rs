@@ -8,6 +8,7 @@
 
 use crate::due::ServerLaneId;
 use crate::early_names::{EarlyAnswer, EarlyDirectory};
+use crate::privileges::has_set_id;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, Tag};
 use client::{Answer, Call, CallId, Client, RecalledKey};
@@ -44,11 +45,23 @@ struct Dated {
     version: Transno,
 }
 
-/// What clients have seen of the files whose modes were changed early.
+/// The size of a file that was shown, and when its call began; or where a write at the end was made that
+/// was answered early, and when.
+#[derive(Clone, Copy, Debug)]
+struct Sized {
+    client: usize,
+    inode: InodeNo,
+    at_ns: u64,
+    size_bytes: u64,
+}
+
+/// What clients have seen of the files whose modes were changed early, or which were written early.
 #[derive(Default, Debug)]
 pub(crate) struct EarlyModes {
     looks: Vec<Dated>,
     changes: Vec<Dated>,
+    sizes: Vec<Sized>,
+    writes: Vec<Sized>,
 }
 
 /// The early changes of a mount.
@@ -78,8 +91,8 @@ impl EarlyWrites {
         self.files.insert(inode, (lane, 0));
     }
 
-    /// A lane has opened a file for writing, and may write it early, unless another call of the mount may
-    /// have changed its size since: the reply has shown an earlier one.
+    /// A lane has opened a file for writing, and may write it early, unless it has set-id bits, or another
+    /// call of the mount may have set them or changed its size since: the reply has shown an earlier one.
     pub(crate) fn grant_opened(
         &mut self,
         (lane, attr): (usize, Attr),
@@ -87,19 +100,22 @@ impl EarlyWrites {
         calls: &[CallRecord],
     ) {
         let may_resize = |call: &&CallRecord| {
-            let resizes = matches!(
-                call.spec,
-                CallSpec::Write { .. }
-                    | CallSpec::WriteList { .. }
-                    | CallSpec::Resize { .. }
-                    | CallSpec::Allocate { .. }
-            );
-            resizes
+            let changed = match call.spec {
+                CallSpec::Write { inode, .. }
+                | CallSpec::WriteList { inode, .. }
+                | CallSpec::Resize { inode, .. }
+                | CallSpec::Allocate { inode, .. } => Some(inode),
+                CallSpec::Setattr { inode, mode } if has_set_id(mode) => Some(inode),
+                _ => None,
+            };
+            changed == Some(attr.inode)
                 && call.client == opened.client
-                && call.spec.contents() == Some(attr.inode)
                 && call.ended_ns.is_none_or(|at_ns| at_ns >= opened.began_ns)
         };
-        if attr.is_size_at_data() || calls.iter().any(|call| may_resize(&call)) {
+        if attr.is_size_at_data()
+            || has_set_id(attr.mode)
+            || calls.iter().any(|call| may_resize(&call))
+        {
             return self.ended.push((lane, attr.inode));
         }
         self.opened_count += 1;
@@ -141,6 +157,9 @@ impl EarlyWrites {
                 }
                 Some(inode)
             }
+            // What follows such a change may be refused until the bits are cleared.
+            CallSpec::Setattr { inode, mode } if has_set_id(mode) => Some(inode),
+            CallSpec::ClearBits { inode } => Some(inode),
             CallSpec::Setattr { inode, .. } => {
                 let (_, size_bytes) = *self.files.get(&inode)?;
                 (self.under_way, self.is_taken) = (Some((tag, inode)), false);
@@ -233,6 +252,9 @@ impl Simulation {
             looks.into_iter().for_each(|look| self.check_early_mode(look, change));
             self.early_modes.changes.push(change);
         }
+        if let Ok(Answer::Written(written)) = result {
+            self.see_early_write(client, tag, written.file_offset);
+        }
         for lane in 0..self.mounts[client].lanes.len() {
             self.schedule_turn(crate::due::Place::Client(client, lane));
         }
@@ -244,10 +266,51 @@ impl Simulation {
         let attr = call.result().and_then(|result| result.attr).filter(|_| looks);
         let Some(attr) = attr.filter(|attr| attr.kind == FileKind::File) else { return };
         let (client, inode, at_ns) = (call.client, attr.inode, call.began_ns);
+        if !attr.is_size_at_data() {
+            let look = Sized { client, inode, at_ns, size_bytes: attr.size_bytes };
+            let writes = self.early_modes.writes.clone();
+            writes.into_iter().for_each(|write| self.check_early_write(look, write));
+            self.early_modes.sizes.push(look);
+        }
         let look = Dated { client, inode, at_ns, version: attr.version };
         let changes = self.early_modes.changes.clone();
         changes.into_iter().for_each(|change| self.check_early_mode(look, change));
         self.early_modes.looks.push(look);
+    }
+
+    /// A write that was answered early has been executed.
+    fn see_early_write(&mut self, client: usize, tag: Tag, file_offset: u64) {
+        let Some(call) = self.call_of(tag) else { return };
+        let Some((inode, at_ns)) = call.spec.contents().zip(call.ended_ns) else { return };
+        if call.began_lives != self.lives() {
+            return; // A restarted server does not know that it has taken the lease.
+        }
+        let write = Sized { client, inode, at_ns, size_bytes: file_offset };
+        let looks = self.early_modes.sizes.clone();
+        looks.into_iter().for_each(|look| self.check_early_write(look, write));
+        self.early_modes.writes.push(write);
+    }
+
+    /// A look that follows the answer of a write shows what it has written, unless a truncation may have
+    /// removed that.
+    fn check_early_write(&mut self, look: Sized, write: Sized) {
+        let may_cut = |call: &CallRecord| {
+            matches!(call.spec, CallSpec::Resize { inode, .. } if inode == write.inode)
+                && call.ended_ns.is_none_or(|ended_ns| ended_ns > write.at_ns)
+        };
+        let is_missed = look.inode == write.inode
+            && look.client != write.client
+            && look.at_ns > write.at_ns
+            && look.size_bytes <= write.size_bytes
+            && !self.calls.iter().any(may_cut);
+        if is_missed {
+            let Sized { client, inode, size_bytes, .. } = look;
+            self.violates(format!(
+                "L3: client {client} was shown {size_bytes} bytes of inode {inode}, and a write at {} \
+                 whose caller had been answered before was executed later",
+                write.size_bytes
+            ));
+        }
     }
 
     fn check_early_mode(&mut self, look: Dated, change: Dated) {

@@ -6,15 +6,20 @@ use crate::net::SentFrame;
 use crate::number::{low_u8, narrow, wide};
 use crate::plan::Injection;
 use crate::simulation::Simulation;
-use crate::work::{CallRecord, CallSpec, Kind, Stride};
+use crate::work::{CallRecord, CallSpec, Kind, Stride, Tag};
 use interface::ConnId;
-use wire::{Allocation, FileKind, InodeNo, Layout, OpenFor};
+use wire::{Allocation, ClearPrivileges, FileKind, InodeNo, Layout, OpenFor};
 
 /// One in so many reads, and writes that are not appends, is a list of several ranges.
 const LIST_ONE_IN: u64 = 3;
 /// One in so many of the others seeks, or allocates.
 const SEEK_ONE_IN: u64 = 5;
 const ALLOCATE_ONE_IN: u64 = 4;
+
+/// Permission bits. Every caller is root, so they refuse nothing.
+fn mode_of(number: u64) -> u32 {
+    0o600 | u32::from(low_u8(number % 64))
+}
 
 impl Simulation {
     /// Schedules all faults of the plan.
@@ -55,7 +60,11 @@ impl Simulation {
             }
             ScheduledFault::ClientCrash => {
                 let client = self.choose(self.mounts.len());
+                let was_alive = self.mounts[client].alive;
                 self.crash_client(client);
+                if was_alive && self.plan.replaces {
+                    self.replace(client);
+                }
             }
             ScheduledFault::Cut => {
                 let busy = |conn: &crate::net::Conn| !conn.cut && conn.in_flight_count() > 0;
@@ -175,10 +184,23 @@ impl Simulation {
         let sim_lane = &mut self.mounts[client].lanes[lane];
         let tags: Vec<u32> = sim_lane.outstanding.keys().copied().collect();
         if let Some(tag) = self.prng.pick(&tags) {
-            self.calls[crate::number::narrow(u64::from(tag)) - 1].interrupted = true;
-            self.mounts[client].lanes[lane].interrupts.push(tag);
-            self.schedule_turn(Place::Client(client, lane));
+            self.interrupt_at((client, lane), tag);
         }
+    }
+
+    /// Interrupts a call, if it is under way.
+    pub(crate) fn interrupt_call(&mut self, tag: Tag) {
+        let Some(client) = self.call_of(tag).map(|call| call.client) else { return };
+        let mut lanes = self.mounts[client].lanes.iter();
+        if let Some(lane) = lanes.position(|it| it.outstanding.contains_key(&tag)) {
+            self.interrupt_at((client, lane), tag);
+        }
+    }
+
+    fn interrupt_at(&mut self, (client, lane): (usize, usize), tag: Tag) {
+        self.calls[narrow(u64::from(tag)) - 1].interrupted = true;
+        self.mounts[client].lanes[lane].interrupts.push(tag);
+        self.schedule_turn(Place::Client(client, lane));
     }
 
     /// A client sends a frame, unless an injected fault drops it.
@@ -221,9 +243,11 @@ impl Simulation {
             closed.into_iter().for_each(|(_, inode, _)| early.end(*inode));
             self.mounts[client].handles.retain(|(open, ..)| *open != handle);
         }
-        let tag = self.begin_call(client, lane, spec);
-        let call: CallRecord = self.calls[self.calls.len() - 1].clone();
-        self.record_change(tag, &call);
+        if !self.clears_first((client, lane), spec) {
+            let tag = self.begin_call(client, lane, spec);
+            let call: CallRecord = self.calls[self.calls.len() - 1].clone();
+            self.record_change(tag, &call);
+        }
         self.schedule_in(self.plan.speeds.think_ns, Due::NextCall { client, lane });
     }
 
@@ -293,10 +317,12 @@ impl Simulation {
         let most = self.plan.write_bytes_max;
         match kind {
             Kind::Setattr => {
-                let mode = self.roll_mode();
+                let number = self.prng.number();
                 let early = self.mounts[client].early.latest();
                 let early = early.filter(|_| self.prng.one_in(2));
-                Some(CallSpec::Setattr { inode: early.unwrap_or(inode), mode })
+                let inode = early.unwrap_or(inode);
+                let mode = mode_of(number) | self.set_id_of(inode, number);
+                Some(CallSpec::Setattr { inode, mode })
             }
             Kind::Setxattr => Some(CallSpec::Setxattr { inode, name }),
             Kind::Removexattr => Some(CallSpec::Removexattr { inode, name }),
@@ -305,7 +331,8 @@ impl Simulation {
             Kind::Getxattr => Some(CallSpec::Getxattr { inode, name }),
             Kind::Open => {
                 let open_for = self.roll_open_for();
-                self.pick_file().map(|inode| CallSpec::Open { inode, open_for })
+                let sizes = true;
+                self.pick_file().map(|inode| CallSpec::Open { inode, open_for, sizes })
             }
             Kind::Close => {
                 let (handle, inode, _) = handle?;
@@ -317,6 +344,9 @@ impl Simulation {
             }
             Kind::Resize => {
                 let size_bytes = self.plan.place(self.prng.number());
+                if let Some((_, inode, true)) = handle.filter(|_| self.plan.kills) {
+                    return Some(CallSpec::Resize { inode, size_bytes, open_for_write: true });
+                }
                 let inode = self.pick_file()?;
                 Some(CallSpec::Resize { inode, size_bytes, open_for_write: false })
             }
@@ -344,14 +374,23 @@ impl Simulation {
                 let write_bytes = 1 + self.prng.number() % most;
                 let value = low_u8(1 + (self.write_count - 1) % 255);
                 let sync = self.prng.one_in(8);
+                let clears = self.cleared_by(value);
                 if !append && file_offset.is_multiple_of(LIST_ONE_IN) {
                     let stride = Stride::of(file_offset, write_bytes);
-                    return Some(CallSpec::WriteList { inode, stride, value, sync });
+                    return Some(CallSpec::WriteList { inode, stride, value, sync, clears });
                 }
                 if !append && file_offset.is_multiple_of(ALLOCATE_ONE_IN) {
-                    return Some(self.allocate_of(inode, file_offset, write_bytes));
+                    return Some(self.allocate_of((inode, clears), file_offset, write_bytes));
                 }
-                Some(CallSpec::Write { inode, file_offset, append, write_bytes, value, sync })
+                Some(CallSpec::Write {
+                    inode,
+                    file_offset,
+                    append,
+                    write_bytes,
+                    value,
+                    sync,
+                    clears,
+                })
             }
             Kind::Create
             | Kind::Mkdir
@@ -367,18 +406,23 @@ impl Simulation {
 
     /// An allocation, derived from numbers drawn already. Where stripes are spread, some are of
     /// several stripes.
-    fn allocate_of(&self, inode: InodeNo, file_offset: u64, bytes: u64) -> CallSpec {
+    fn allocate_of(
+        &self,
+        (inode, clears): (InodeNo, ClearPrivileges),
+        file_offset: u64,
+        bytes: u64,
+    ) -> CallSpec {
         let all = [Allocation::Reserve, Allocation::Punch, Allocation::Zero];
         let allocation = all[narrow(bytes % 3)];
         let keep_size = allocation == Allocation::Punch || (bytes / 3).is_multiple_of(2);
         let is_long = self.plan.spreads && (bytes / 6).is_multiple_of(2);
         let more_bytes = if is_long { 2 * Layout::SPREAD_UNIT_BYTES_MIN } else { 0 };
         let range_bytes = bytes + more_bytes;
-        CallSpec::Allocate { inode, file_offset, range_bytes, allocation, keep_size }
+        CallSpec::Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears }
     }
 
     /// Whether calls on a file's bytes are under way. A frontend closes a file only after those.
-    fn is_in_use(&self, client: usize, file: InodeNo) -> bool {
+    pub(crate) fn is_in_use(&self, client: usize, file: InodeNo) -> bool {
         let lanes = self.mounts[client].lanes.iter();
         let tags = lanes.flat_map(|sim_lane| sim_lane.outstanding.keys());
         tags.filter_map(|tag| self.call_of(*tag)).any(|call| match call.spec {
@@ -387,14 +431,15 @@ impl Simulation {
             | CallSpec::ReadList { inode, .. }
             | CallSpec::Allocate { inode, .. }
             | CallSpec::Seek { inode, .. }
+            | CallSpec::ClearBits { inode }
+            | CallSpec::Resize { inode, open_for_write: true, .. }
             | CallSpec::WriteList { inode, .. } => inode == file,
             _ => false,
         })
     }
 
-    /// Permission bits. Every caller is root, so they refuse nothing.
     fn roll_mode(&mut self) -> u32 {
-        0o600 | u32::from(low_u8(self.prng.number() % 64))
+        mode_of(self.prng.number())
     }
 
     fn roll_open_for(&mut self) -> OpenFor {

@@ -11,6 +11,9 @@
 //! other or single clients, also in one direction only. etcd is away, loses answers, ends leases, and is
 //! restored from an older copy.
 //!
+//! In some runs the clients set set-id bits, which most writes must clear. Programs are killed and close
+//! their files, and mounts are started again.
+//!
 //! In half of the runs the clients cache under leases as their kernels do, also while their processes
 //! are stopped, and their clocks run faster or slower than the server's.
 //!
@@ -20,6 +23,8 @@
 //!   succeeds (I17); every call is answered once; bytes that a read returns were written.
 //! - What a process reads from a cache, and what is cached when another client's change is answered,
 //!   is the newest state that anybody was shown (L1, L2).
+//! - What another client's mount has answered early is seen by all that look later, or never executed
+//!   (L3). A truncation does not cut what was written behind it (R13.32).
 //! - After a disk lost a batch that it had reported durable: a client that had received the
 //!   acknowledgement gets no successful reply from that shard any more, raises an alarm and stops
 //!   sending. After a disk that only fails: every call ends, also before the disk is mended.
@@ -29,6 +34,8 @@
 //! - Every acknowledged call of a living client is in the log and took effect once (I3, I5).
 //! - A call that began after the reply to another comes after it in the order of transactions.
 //! - Nothing of a change over several servers is left: no lock, no prepared part, no decision.
+//! - No set-id bit is left by a write that followed what has shown it, and no write is refused for bits
+//!   that are known to be gone (R12.18).
 //! - An inode that was made and has a name in the end was there all the time in between.
 //! - A new client reads exactly the tree that a sequential model reaches by executing the durable
 //!   transactions in their order (I1, I2, I15), with file contents that writes explain.
@@ -49,6 +56,7 @@ mod cache_check;
 mod clients;
 mod cluster;
 mod control;
+mod cuts;
 mod due;
 mod durability;
 mod early;
@@ -57,6 +65,7 @@ mod etcd;
 mod etcd_plan;
 mod faults;
 mod generations;
+mod kills;
 mod local_opens;
 mod lying_disk;
 mod malicious_client;
@@ -68,6 +77,7 @@ mod number;
 mod order;
 mod peer_faults;
 mod plan;
+mod privileges;
 mod reply;
 mod rotation;
 mod rules;

@@ -36,7 +36,13 @@ pub(crate) fn delays(
 
 /// Whether a call may make the server refuse to register a file that is open so.
 const fn is_against(spec: &CallSpec) -> bool {
-    matches!(spec, CallSpec::Unlink { .. } | CallSpec::Rename { .. } | CallSpec::Setattr { .. })
+    matches!(
+        spec,
+        CallSpec::Unlink { .. }
+            | CallSpec::Rename { .. }
+            | CallSpec::Setattr { .. }
+            | CallSpec::ClearBits { .. }
+    )
 }
 
 impl Mount {
@@ -69,7 +75,7 @@ impl Mount {
 impl Simulation {
     /// A client lane opens a file again that it has kept, if it may. A stopped process opens none.
     pub(crate) fn opens_kept(&mut self, client: usize, lane: usize, spec: &CallSpec) -> bool {
-        let CallSpec::Open { inode, open_for } = *spec else { return false };
+        let CallSpec::Open { inode, open_for, .. } = *spec else { return false };
         let now = self.now_at(Place::Client(client, lane)).mono;
         let sim_lane = &mut self.mounts[client].lanes[lane];
         if sim_lane.state.paused_until_ns > self.now_ns {
@@ -89,7 +95,7 @@ impl Simulation {
         (client, lane): (usize, usize),
         spec: &CallSpec,
     ) -> bool {
-        let CallSpec::Open { inode, open_for: OpenFor::Read } = *spec else { return false };
+        let CallSpec::Open { inode, open_for: OpenFor::Read, .. } = *spec else { return false };
         let now = self.now_at(Place::Client(client, lane)).mono;
         let Mount { lanes, known, audits, handles, local, .. } = &mut self.mounts[client];
         let sim_lane = &mut lanes[lane];

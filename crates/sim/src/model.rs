@@ -3,6 +3,7 @@
 //! It executes calls in the order of their transactions, and reports a call that could not have
 //! succeeded there.
 
+use crate::privileges::without_set_id;
 use crate::work::{CallSpec, NameNo, Tag};
 use std::collections::BTreeMap;
 use wire::{FileKind, InodeNo};
@@ -66,6 +67,11 @@ impl Tree {
             CallSpec::Rename { from, to, no_replace } => self.rename(from, to, no_replace),
             CallSpec::Setattr { inode, mode } => {
                 self.node(inode)?.mode = Some(mode);
+                Ok(())
+            }
+            CallSpec::ClearBits { inode } => {
+                let mode = &mut self.node(inode)?.mode;
+                *mode = mode.map(without_set_id);
                 Ok(())
             }
             CallSpec::Setxattr { inode, name } => {

@@ -209,6 +209,12 @@ pub(crate) struct Plan {
     pub(crate) peer_faults: bool,
     /// How etcd behaves, if there are several servers.
     pub(crate) etcd: EtcdPlan,
+    /// Clients set set-id bits, and most writes must clear them.
+    pub(crate) sets_id: bool,
+    /// A program whose call is interrupted ends: its file is closed.
+    pub(crate) kills: bool,
+    /// A client process that dies is started again, and says so.
+    pub(crate) replaces: bool,
     /// The scripted calls of the run.
     pub(crate) trace: &'static [TraceStep],
     pub(crate) injection: Option<Injection>,
@@ -391,6 +397,9 @@ impl Plan {
             recall_ns_max: speeds.request_ns * RECALL_FACTOR,
             peer_faults: prng.clone().one_in(3),
             etcd: EtcdPlan::NONE,
+            sets_id: false,
+            kills: false,
+            replaces: false,
             trace: &[],
             injection,
         };

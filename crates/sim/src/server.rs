@@ -454,6 +454,7 @@ impl Simulation {
         self.early_modes = EarlyModes::default();
         self.early_names = EarlyNames::default();
         self.crash_count += 1;
+        self.crashes.push((server, self.now_ns));
         self.end_in_registry(server);
         self.servers[server].life += 1;
         for sim_lane in std::mem::take(&mut self.servers[server].lanes) {

@@ -41,6 +41,9 @@ pub(crate) const fn is_spread(rule: Rule) -> bool {
             | Rule::AppendCloses
             | Rule::CutEndFirst
             | Rule::CutsDurable
+            | Rule::CutOnce
+            | Rule::AbandonedEnded
+            | Rule::SettleBehindCuts
             | Rule::LooksWait
             | Rule::SyncParts
             | Rule::ReadAgain
@@ -84,6 +87,9 @@ impl Servers {
             | Rule::NewInodeLocked => 0,
             Rule::AppendFenced | Rule::AppendReopened => 3,
             Rule::AppendCloses
+            | Rule::AbandonedEnded
+            | Rule::SettleBehindCuts
+            | Rule::CutOnce
             | Rule::CutEndFirst
             | Rule::CutsDurable
             | Rule::LooksWait
@@ -105,6 +111,9 @@ impl Servers {
         let crash_count = match rule {
             Rule::AppendCloses
             | Rule::LooksWait
+            | Rule::CutOnce
+            | Rule::AbandonedEnded
+            | Rule::SettleBehindCuts
             | Rule::ReadAgain
             | Rule::CutPages
             | Rule::PageParts

@@ -8,6 +8,7 @@ use crate::bytes::TimedChange;
 use crate::cache_check::Shown;
 use crate::clients::Mount;
 use crate::cluster::Parted;
+use crate::cuts::CutsSeen;
 use crate::due::{CLOCK_RATE, Due, End, Place};
 use crate::early::EarlyModes;
 use crate::early_names::EarlyNames;
@@ -24,11 +25,11 @@ use crate::server::Server;
 use crate::servers::Lives;
 use crate::tap::Tap;
 use crate::trace::TraceProgress;
-use crate::work::CallRecord;
+use crate::work::{CallRecord, CallSpec};
 use interface::{ConnId, Event, Mono, NetEvent, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use test_runtime::{Incoming, LaneState, Prng};
-use wire::{FileKind, FsUuid, InodeNo, Secret, ShardId};
+use wire::{FileKind, FsUuid, HandleId, InodeNo, Secret, ShardId};
 
 /// The state of a run.
 pub(crate) struct Simulation {
@@ -77,6 +78,13 @@ pub(crate) struct Simulation {
     /// The malicious client, in every fourth run.
     pub(crate) malicious: Option<MaliciousClient>,
     pub(crate) crash_count: u64,
+    /// Crashes of each server.
+    pub(crate) crashes: Vec<(usize, u64)>,
+    /// Writes that are made when set-id bits are cleared, by the call that clears them.
+    pub(crate) retries: BTreeMap<u32, CallSpec>,
+    /// By client: files that had set-id bits when they were opened.
+    pub(crate) opened_with_set_id: BTreeSet<(usize, HandleId)>,
+    pub(crate) cuts_seen: CutsSeen,
     /// By shard and server process: changes answered before this time are durable by a sync.
     pub(crate) synced: BTreeMap<(ShardId, u64), u64>,
     /// By file and server processes: bytes written before this time are durable by a sync.
@@ -104,7 +112,7 @@ impl Simulation {
             Some(Injection::Rule(rule) | Injection::Control(rule)) => plan.for_rule(rule),
             Some(Injection::LostBatch | Injection::LostResend | Injection::LostSync) | None => plan,
         };
-        let plan = plan.with_servers(seed);
+        let plan = plan.with_servers(seed).with_set_id(seed).with_kills(seed);
         let joined_count = plan.server_count - narrow(plan.faults.join_count);
         let secret = Secret::new(prng.bytes());
         Self {
@@ -140,6 +148,10 @@ impl Simulation {
             unprotected: BTreeSet::new(),
             malicious: MaliciousClient::of_seed(seed),
             crash_count: 0,
+            crashes: Vec::new(),
+            retries: BTreeMap::new(),
+            opened_with_set_id: BTreeSet::new(),
+            cuts_seen: CutsSeen::default(),
             fs: FsUuid(prng.bytes()),
             secret,
             rotation: Rotation::new(seed, secret),

@@ -5,8 +5,8 @@ use crate::servers::Lives;
 use client::{Call, CallId, Create, Open, ReadList, Resize, Sync, Write, WriteList};
 use interface::Bulk;
 use wire::{
-    Allocation, Bytes, Caller, FileKind, Groups, HandleId, InodeNo, Name, OpenFor, Piece, Pieces,
-    RenameHow, SetTime, Status,
+    Allocation, Bytes, Caller, ClearPrivileges, FileKind, Groups, HandleId, InodeNo, Name, OpenFor,
+    Piece, Pieces, RenameHow, SetTime, Status,
 };
 
 /// The number of a call. It travels in the caller's groups and so marks the call's requests.
@@ -149,6 +149,10 @@ pub(crate) enum CallSpec {
         inode: InodeNo,
         mode: u32,
     },
+    /// Clears the set-id bits, for a write that must clear them.
+    ClearBits {
+        inode: InodeNo,
+    },
     Resize {
         inode: InodeNo,
         size_bytes: u64,
@@ -179,6 +183,8 @@ pub(crate) enum CallSpec {
     Open {
         inode: InodeNo,
         open_for: OpenFor,
+        /// The answer has the file's size.
+        sizes: bool,
     },
     Close {
         handle: HandleId,
@@ -195,6 +201,7 @@ pub(crate) enum CallSpec {
         write_bytes: u64,
         value: u8,
         sync: bool,
+        clears: ClearPrivileges,
     },
     ReadList {
         inode: InodeNo,
@@ -205,6 +212,7 @@ pub(crate) enum CallSpec {
         stride: Stride,
         value: u8,
         sync: bool,
+        clears: ClearPrivileges,
     },
     Allocate {
         inode: InodeNo,
@@ -212,6 +220,7 @@ pub(crate) enum CallSpec {
         range_bytes: u64,
         allocation: Allocation,
         keep_size: bool,
+        clears: ClearPrivileges,
     },
     Seek {
         inode: InodeNo,
@@ -284,8 +293,7 @@ impl CallSpec {
             Self::ReadList { inode, .. } => {
                 Some(Call::ReadList(ReadList { inode, pieces, accesses: true }))
             }
-            Self::WriteList { inode, sync, .. } => {
-                let clears = wire::ClearPrivileges::Nothing;
+            Self::WriteList { inode, sync, clears, .. } => {
                 Some(Call::WriteList(WriteList { inode, pieces, bulk, sync, clears }))
             }
             _ => None,
@@ -327,6 +335,7 @@ impl CallSpec {
                 Call::Lookup(wire::Lookup { caller, parent, name: name(number) })
             }
             Self::Setattr { .. }
+            | Self::ClearBits { .. }
             | Self::Resize { .. }
             | Self::Setxattr { .. }
             | Self::Removexattr { .. }
@@ -350,16 +359,12 @@ impl CallSpec {
 
     fn of_inodes<'a>(&self, caller: Caller<'a>, text: &'a [u8], bulk: Option<Bulk>) -> Call<'a> {
         match *self {
-            Self::Setattr { inode, mode } => Call::Setattr(wire::Setattr {
-                caller,
-                inode,
-                mode: Some(mode),
-                uid: None,
-                gid: None,
-                atime: SetTime::Keep,
-                mtime: SetTime::Keep,
-                clears: wire::ClearPrivileges::Nothing,
-            }),
+            Self::Setattr { inode, mode } => {
+                Call::Setattr(setattr(caller, inode, Some(mode), ClearPrivileges::Nothing))
+            }
+            Self::ClearBits { inode } => {
+                Call::Setattr(setattr(caller, inode, None, ClearPrivileges::All))
+            }
             Self::Resize { inode, size_bytes, open_for_write } => {
                 Call::Resize(Resize { caller, inode, size_bytes, open_for_write })
             }
@@ -380,15 +385,14 @@ impl CallSpec {
                 handle: None,
             }),
             Self::Readlink { inode } => Call::Readlink(wire::Readlink { inode }),
-            Self::Open { inode, open_for } => {
-                Call::Open(Open { caller, inode, open_for, sizes: true })
+            Self::Open { inode, open_for, sizes } => {
+                Call::Open(Open { caller, inode, open_for, sizes })
             }
             Self::Close { handle } => Call::Close(handle),
             Self::Read { inode, file_offset, read_bytes } => {
                 Call::ReadPages(wire::Read { inode, file_offset, read_bytes, accesses: true })
             }
-            Self::Write { inode, file_offset, append, sync, .. } => {
-                let clears = wire::ClearPrivileges::Nothing;
+            Self::Write { inode, file_offset, append, sync, clears, .. } => {
                 Call::Write(Write { inode, file_offset, append, bulk, sync, clears, behind: false })
             }
             Self::Getxattr { inode, name } => {
@@ -396,8 +400,7 @@ impl CallSpec {
                 Call::Getxattr(wire::Getxattr { caller, inode, name })
             }
             Self::Listxattr { inode } => Call::Listxattr(wire::Listxattr { caller, inode }),
-            Self::Allocate { inode, file_offset, range_bytes, allocation, keep_size } => {
-                let clears = wire::ClearPrivileges::Nothing;
+            Self::Allocate { inode, file_offset, range_bytes, allocation, keep_size, clears } => {
                 let allocate = wire::Allocate {
                     inode,
                     file_offset,
@@ -438,10 +441,21 @@ impl CallSpec {
                 | Self::Rmdir { .. }
                 | Self::Rename { .. }
                 | Self::Setattr { .. }
+                | Self::ClearBits { .. }
                 | Self::Setxattr { .. }
                 | Self::Removexattr { .. }
         )
     }
+}
+
+fn setattr(
+    caller: Caller<'_>,
+    inode: InodeNo,
+    mode: Option<u32>,
+    clears: ClearPrivileges,
+) -> wire::Setattr<'_> {
+    let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
+    wire::Setattr { caller, inode, mode, uid: None, gid: None, atime, mtime, clears }
 }
 
 /// The state of a call.

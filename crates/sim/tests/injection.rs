@@ -103,7 +103,7 @@ mod rules {
         });
         let (flag, roll_part) = (Injection::Control(rule).flag(), roll % PART_COUNT);
         // Each run of these takes as long as ten others.
-        let is_long_run = matches!(rule, Rule::CutPages | Rule::PageParts);
+        let is_long_run = matches!(rule, Rule::CutPages | Rule::PageParts | Rule::FenceTold);
         let count = if is_long { CONTROL_COUNT } else { CONTROL_COUNT_SHORT };
         let count = if is_long_run { count / 5 } else { count };
         if !is_long && part != roll_part {
@@ -218,5 +218,10 @@ mod rules {
         old_connection_ended OldConnectionEnded,
         local_registered LocalRegistered,
         map_awaited MapAwaited,
+        bits_told BitsTold,
+        fence_told FenceTold,
+        abandoned_ended AbandonedEnded,
+        settle_behind_cuts SettleBehindCuts,
+        cut_once CutOnce,
     }
 }

@@ -149,6 +149,17 @@ rules! {
     LocalRegistered "local-registered",
     /// A recovery goes on waiting for a client that knows a newer map than the server has.
     MapAwaited "map-awaited",
+    /// What names a file waits until the file's data shards know which privileged bits it has, and so
+    /// does the reply to the request that has changed them.
+    BitsTold "bits-told",
+    /// What names a file waits until the file's data shards know that its write lease was taken.
+    FenceTold "fence-told",
+    /// A client closes a file when it knows what became of changes that killed programs have left.
+    AbandonedEnded "abandoned-ended",
+    /// A size is settled behind the truncations of all of the file that have begun.
+    SettleBehindCuts "settle-behind-cuts",
+    /// A part executes a cut once that it is asked for again.
+    CutOnce "cut-once",
 }
 
 impl Rule {

@@ -8,7 +8,7 @@ use disk::{Change, ExportChange};
 use meta::LockOwner;
 use wire::{
     ClientUuid, Contents, DecodeError, InodeNo, Layout, List, PeerLane, PrivilegedBits,
-    ProtocolError, Reader, SessionId, ShardId, Term, Wire, Writer,
+    ProtocolError, Reader, Rule, SessionId, ShardId, Term, Wire, Writer,
 };
 
 /// Who sends a message to whom, and its place in the channel between their lanes.
@@ -222,6 +222,11 @@ impl PeerBody<'_> {
             | Self::Acknowledgement {}
             | Self::Restated {} => None,
         }
+    }
+
+    /// The rule by which what names an inode waits.
+    pub(crate) const fn telling_rule(&self) -> Rule {
+        if matches!(self, Self::WriterFenced { .. }) { Rule::FenceTold } else { Rule::BitsTold }
     }
 
     /// Whether no request and no other lane waits for it, so that it may gather with others.
