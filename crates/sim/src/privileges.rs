@@ -1,6 +1,7 @@
 //! Set-id bits: clients set them, and most writes must clear them, as those of processes that are not
 //! root (docs/protocol.md R13.18). As a mount does, a client clears the bits before it writes if the file had
-//! some when it was opened, and else when the write is refused, which is made again then.
+//! some when it was opened, and else when the write is refused, which is made again then. Here it must
+//! still clear them, which a mount's second write need not: so a refusal for nothing shows.
 //!
 //! Checked in the end: no bit is left by a write that followed the answer of a call which has set or
 //! shown it, and no write is refused that followed the answer of one which shows that there are none
