@@ -17,6 +17,7 @@ use crate::new_files::NewFileNumbers;
 use crate::peer_lanes::PeerLanes;
 use crate::plan::begin::begin;
 use crate::plan::{Close, FollowUp, NewRequest, Plan};
+use crate::received::ReceivedOfOthers;
 use crate::refused::Refused;
 use crate::replay_space::ReplaySpace;
 use crate::report::Report;
@@ -98,6 +99,8 @@ pub struct Client {
     pub(crate) joins: Joins,
     pub(crate) appends: Appends,
     pub(crate) abandoned: Abandoned,
+    /// What other lanes have received, if this one says so.
+    pub(crate) received: Option<ReceivedOfOthers>,
     /// The last timer that was set.
     alarm: Option<Mono>,
     pub(crate) counters: Counters,
@@ -131,6 +134,7 @@ impl Client {
             local: LocalOpens::default(),
             joins: Joins::default(),
             abandoned: Abandoned::default(),
+            received: None,
             appends: Appends::default(),
             alarm: None,
             counters: Counters::default(),

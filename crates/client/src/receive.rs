@@ -354,15 +354,21 @@ impl Client {
         let Some(exchange) = self.requests.get_mut(exchange_id) else { return };
         let Some(session) = self.servers.session_mut(exchange.session_index) else { return };
         exchange.resent = false;
-        if let Some(xid) = exchange.xid.take() {
+        let ended = exchange.xid.take();
+        if let Some(xid) = ended {
             session.end(xid);
         }
+        let acks = session.acks();
         self.replay_space.end_promise(exchange);
         let slot = core::mem::take(&mut exchange.slot);
         let (link_index, session_index) = (exchange.link_index, exchange.session_index);
+        let (shard, is_of_shard) = (exchange.shard, exchange.op.row().route != Route::Lane);
         if slot > 0 {
             session.free_slot(slot);
             self.wake_slot_waiter(link_index, session_index);
+        }
+        if ended.is_some() && is_of_shard {
+            self.publish_received(shard, acks);
         }
     }
 
@@ -558,6 +564,7 @@ fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {
             | FrameKind::Grant
             | FrameKind::Recall
             | FrameKind::RecallAck
+            | FrameKind::Received
             | FrameKind::PeerHello
             | FrameKind::PeerChallenge
             | FrameKind::PeerProof
@@ -566,6 +573,7 @@ fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {
         )
         | Header::Request(_)
         | Header::RecallAck
+        | Header::Received
         | Header::PeerMessage => Err(ProtocolError::Kind),
         Header::MapNote => Ok(ServerFrame::MapNote(span()?)),
         Header::Recall => Ok(ServerFrame::Recall(span()?)),

@@ -24,6 +24,7 @@ impl Client {
     /// A connection was made: begins the recovery of its sessions.
     pub(crate) fn begin_recovery(&mut self, link_index: usize) {
         let Some(boot_id) = self.servers.link(link_index).map(|link| link.boot_id) else { return };
+        self.forget_told();
         let mut recovering = false;
         for (_, index) in self.servers.sessions_of(link_index) {
             let Some(session) = self.servers.session_mut(index) else { continue };

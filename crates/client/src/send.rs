@@ -357,6 +357,7 @@ impl Client {
             trace_id,
             map_epoch,
         });
+        let (shard, slot) = (exchange.shard, exchange.slot);
         let bulk = exchange.bulk;
         let sizes = bulk.map(|bulk| (bulk.bulk_bytes, bulk.crc32c));
         let body = &exchange.body;
@@ -364,6 +365,10 @@ impl Client {
         let bulk_bytes = bulk.map_or(0, |bulk| u64::from(bulk.bulk_bytes));
         let frame_bytes = u64::try_from(frame.bytes_count()).unwrap_or(u64::MAX);
         self.counts.count_sent(exchange.op, frame_bytes + bulk_bytes);
+        if slot > 0 {
+            self.tell_received(turn, conn, shard);
+            self.publish_sent(shard, xid);
+        }
         turn.act(NetAction::Send { conn, frame, bulk });
         self.end_wait(exchange_id);
         if let Some(link_index) = leaves {
@@ -437,6 +442,7 @@ impl Client {
         if !self.servers.wants(map) {
             return;
         }
+        self.forget_told();
         let places_same = self.servers.map().is_some_and(|known| known.places_all_as(map));
         let changed = self.servers.set_map(map.clone(), self.identity.random());
         // A Welcome says more of its own server than the terms do.

@@ -19,6 +19,7 @@ mod made;
 mod moved;
 mod parallel;
 mod parallel_servers;
+mod received;
 mod replays;
 mod replays_random;
 mod secrets;

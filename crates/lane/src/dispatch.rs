@@ -64,15 +64,14 @@ impl Lane {
                 let body = body.to_vec();
                 return self.on_recall_ack(turn, conn, &body).map(|()| false);
             }
+            Header::Received => return self.on_received_by_others(conn, body).map(|()| false),
             Header::Handshake(_)
             | Header::Reply(_)
             | Header::CommitNotification
             | Header::Grant
             | Header::Recall
             | Header::PeerMessage
-            | Header::MapNote => {
-                return Err(ProtocolError::Kind);
-            }
+            | Header::MapNote => return Err(ProtocolError::Kind),
         };
         let Some(served) = self.connections.served_mut(conn) else { return Ok(false) };
         if !self.sessions.has(served.session()) {

@@ -370,6 +370,7 @@ fn body_of(frame: &[u8], wanted: FrameKind) -> Result<&[u8], ProtocolError> {
             | Header::Grant
             | Header::Recall
             | Header::RecallAck
+            | Header::Received
             | Header::PeerMessage
             | Header::MapNote,
             _,

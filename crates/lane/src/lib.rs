@@ -71,6 +71,7 @@ mod part_pages;
 mod peers;
 mod phase;
 mod questions;
+mod received;
 mod recovery;
 mod reopens;
 mod replay;

@@ -22,7 +22,7 @@ use crate::reload::Reload;
 use crate::running::{self, Entry, Kind, Running};
 use crate::{address, background, driver, fuse_device, log, mounts, notify, out, secret, umount};
 use anyhow::{Context as _, Result, bail};
-use client::{Cache, CacheSize, Client};
+use client::{Cache, CacheSize, Client, ReceivedByLanes};
 use library::{Certificates, ConnectOptions, Identity, Sealing, Volume};
 use options::Options;
 use ring::{DriverChoice, DriverKind, KernelChannel, Mesh, MountOptions, Stopper};
@@ -299,6 +299,7 @@ fn start(
     let leases = plan.options.leases == Leases::On;
     let forgets_names = plan.forgets_names;
     let cache = leases.then(new_cache).transpose()?;
+    let received = Arc::new(ReceivedByLanes::new(lane_count));
     let is_behind = plan.options.write_behind == WriteBehind::On;
     let behind = (leases && is_behind).then(|| Arc::new(fuse::Behind::default()));
     // A lock request that waits occupies a place of a queue; some places are reserved for unlocks.
@@ -331,7 +332,7 @@ fn start(
         let client_seals = plan.certificates.as_ref().map(Certificates::seals);
         let core = (pin == Pin::On).then_some(*core);
         let (secret_file, cache) = (plan.secret_file.clone(), cache.clone());
-        let behind = behind.clone();
+        let (behind, received) = (behind.clone(), Arc::clone(&received));
         let make = move || {
             let mut ring_config = ring::Config::new(lane);
             ring_config.say = log::of_lane(lane.0);
@@ -347,7 +348,8 @@ fn start(
             }
             let fuse_config =
                 fuse::Config { over_io_uring, lock_wait_count_max, leases, forgets_names };
-            let lane = fuse::MountLane::new(fuse_config, Client::new(config));
+            let client = Client::new(config).with_received(received);
+            let lane = fuse::MountLane::new(fuse_config, client);
             let lane = lane.with_slow_us(slow_us);
             let lane = match cache {
                 Some(cache) => lane.with_cache(cache),

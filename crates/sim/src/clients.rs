@@ -2,6 +2,7 @@
 
 use crate::bytes::{FileChange, Found, TimedChange, by_stripe, explain_all};
 use crate::cache::{KernelCache, Offer};
+use crate::client_lane::ClientLane;
 use crate::cluster::server_at;
 use crate::due::{CLOCK_RATE, Due, End, Place};
 use crate::early::{EarlyWrites, begin_call};
@@ -15,30 +16,11 @@ use crate::seeks::allocated;
 use crate::servers::Lives;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallResult, CallSpec, CallState, Tag};
-use client::{Answer, Asked, Cache, CallId, Client, Config, RecallId, RecalledKey};
-use interface::{Action, Bulk, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
-use std::collections::{BTreeMap, BTreeSet};
-use test_runtime::LaneState;
+use client::{Answer, Cache, CallId, Client, Config, RecallId, RecalledKey, ReceivedByLanes};
+use interface::{Action, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use wire::{ClientUuid, HandleId, InodeNo, LaneId, OpenFor, Piece, Status};
-
-/// The core of a client lane and its simulated surroundings.
-pub(crate) struct ClientLane {
-    pub(crate) core: Client,
-    pub(crate) state: LaneState,
-    /// Unanswered calls, with the buffer of a write.
-    pub(crate) outstanding: BTreeMap<Tag, Option<Bulk>>,
-    /// Calls to begin in the next turn.
-    pub(crate) to_begin: Vec<Tag>,
-    pub(crate) interrupts: Vec<Tag>,
-    /// Calls under way, for the cache of the mount.
-    asked: BTreeMap<Tag, Asked>,
-    /// Recalls that are not processed yet, each from this time on.
-    pub(crate) recalls: Vec<(u64, RecallId, Vec<RecalledKey>)>,
-    /// When files are to be registered that are open without the server: a timer beside the core's.
-    pub(crate) register_at_ns: Option<u64>,
-    /// The oldest process of each server whose frames this turn received.
-    frame_lives: Lives,
-}
 
 /// A client process.
 pub(crate) struct Mount {
@@ -85,6 +67,9 @@ impl Simulation {
         let known_seed = self.prng.clone().number();
         let is_alone = self.servers.len() == 1;
         let first_server = if is_alone { 0 } else { self.choose(self.joined_count) };
+        // Half of the clients say of their lanes what others have received.
+        let tells = known_seed.is_multiple_of(2);
+        let received = Arc::new(ReceivedByLanes::new(narrow_u16(lane_count)));
         let lanes = (0..lane_count)
             .map(|lane| {
                 let config = Config {
@@ -107,17 +92,11 @@ impl Simulation {
                     rules: crate::rules::of_run(self.plan.injection),
                 };
                 let core = Client::new(config);
-                ClientLane {
-                    core: if caches { core.with_leases().with_writes_behind() } else { core },
-                    state: LaneState::default(),
-                    outstanding: BTreeMap::new(),
-                    to_begin: Vec::new(),
-                    interrupts: Vec::new(),
-                    asked: BTreeMap::new(),
-                    register_at_ns: None,
-                    recalls: Vec::new(),
-                    frame_lives: Lives::default(),
-                }
+                let core = match tells {
+                    true => core.with_received(Arc::clone(&received)),
+                    false => core,
+                };
+                ClientLane::new(if caches { core.with_leases().with_writes_behind() } else { core })
             })
             .collect();
         self.mounts.push(Mount {

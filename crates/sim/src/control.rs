@@ -56,6 +56,24 @@ const ENTRIES_CUMULATIVE: &[TraceStep] = &[
     CrashServer,
 ];
 
+/// A client removes a file over one lane, and makes it again over another one before the first one has
+/// the reply, which is delayed. After the crash the removal is resent, after the replays.
+const PEER_LANE_RECEIVED: &[TraceStep] = &[
+    Call((0, 0), Mkdir(5)),
+    Answered,
+    Call((0, 0), Create(Dir, 0)),
+    Call((0, 1), Create(Dir, 1)),
+    Idle,
+    Call((0, 1), Create(Root, 4)),
+    Answered,
+    Delay((0, 0), 100 * MS),
+    Call((0, 0), Unlink(Dir, 0)),
+    Wait(200 * US),
+    Call((0, 1), Create(Dir, 0)),
+    Wait(200 * US),
+    CrashServer,
+];
+
 /// A client creates a file in another client's new directory. The other client dies, and the
 /// directory is lost.
 const EXIST_MARKS: &[TraceStep] = &[
@@ -145,6 +163,7 @@ impl Plan {
             Rule::EntriesSecond => self.play(ENTRIES_SECOND, &[1, 1]),
             Rule::EntriesCumulative => self.play(ENTRIES_CUMULATIVE, &[2]),
             Rule::ExistMarks => self.play(EXIST_MARKS, &[1, 1]),
+            Rule::PeerLaneReceived => self.play(PEER_LANE_RECEIVED, &[2]),
             Rule::DrainPeerLanes => {
                 self.play(DRAIN_PEER_LANES, &[1]);
                 self.two_lanes();

@@ -53,6 +53,7 @@ mod bit_rot;
 mod bytes;
 mod cache;
 mod cache_check;
+mod client_lane;
 mod clients;
 mod cluster;
 mod control;

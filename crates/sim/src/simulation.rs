@@ -441,7 +441,7 @@ impl Simulation {
         // the server has file sizes from before writes of a peer lane that still uses the old uuid.
         let awake =
             |state: &LaneState| state.inbox.is_empty() || state.paused_until_ns <= self.now_ns;
-        let is_calm = |sim_lane: &crate::clients::ClientLane| {
+        let is_calm = |sim_lane: &crate::client_lane::ClientLane| {
             let calm = sim_lane.core.busy_count() == 0 && !sim_lane.core.may_reopen();
             calm && awake(&sim_lane.state)
         };

@@ -193,6 +193,7 @@ fn short(head: &Result<wire::Header, wire::ProtocolError>) -> String {
         Ok(wire::Header::Grant) => "Grant".to_owned(),
         Ok(wire::Header::Recall) => "Recall".to_owned(),
         Ok(wire::Header::RecallAck) => "RecallAck".to_owned(),
+        Ok(wire::Header::Received) => "Received".to_owned(),
         Ok(wire::Header::PeerMessage) => "PeerMessage".to_owned(),
         Ok(wire::Header::MapNote) => "MapNote".to_owned(),
         Err(protocol_error) => protocol_error.text().to_owned(),

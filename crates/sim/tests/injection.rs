@@ -223,5 +223,6 @@ mod rules {
         abandoned_ended AbandonedEnded,
         settle_behind_cuts SettleBehindCuts,
         cut_once CutOnce,
+        peer_lane_received PeerLaneReceived,
     }
 }

@@ -6,9 +6,10 @@ use interface::{Action, Bulk, CloseReason, ConnId, Errno, Mono, NetAction, NetEv
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use wire::{
-    Challenge, Channel, ClientUuid, FrameKind, FsUuid, Header, Hello, InodeNo, LaneId, Map, Op,
-    PLAIN, Proof, Proven, RecallAck, Refusal, RefusalReason, Reply, Request, Resume, Resumed,
-    Secret, ServerAddress, ServerId, SessionId, ShardCounts, Term, Welcome, Wire,
+    Challenge, Channel, ClientUuid, FrameKind, FsUuid, Header, Hello, InodeNo, LaneAcks, LaneId,
+    Map, Op, PLAIN, Proof, Proven, RecallAck, Received, Refusal, RefusalReason, Reply, Request,
+    Resume, Resumed, Secret, ServerAddress, ServerId, SessionId, ShardCounts, ShardId, Term,
+    Welcome, Wire,
 };
 
 pub const SESSION: SessionId = SessionId(0x5e55_1011);
@@ -100,6 +101,8 @@ pub struct ScriptedServer {
     pub goodbye_count: u32,
     /// The acknowledgements: the recalls, and up to which number everything was dropped.
     pub acknowledged: Vec<(Vec<u64>, u64)>,
+    /// What was said of replies that other lanes have received.
+    pub told: Vec<(ShardId, Vec<LaneAcks>)>,
     /// The boot of the second server, if there is one.
     pub second_boot_id: Option<u64>,
     conns: Vec<ServerConn>,
@@ -137,6 +140,7 @@ impl ScriptedServer {
             answers_goodbye: false,
             goodbye_count: 0,
             acknowledged: Vec::new(),
+            told: Vec::new(),
             second_boot_id: None,
             conns: Vec::new(),
             conn_last: 0,
@@ -318,6 +322,10 @@ impl ScriptedServer {
                 let ack = RecallAck::decode_all(body).unwrap();
                 let numbers = ack.recall_nos.iter().map(|number| number.0).collect();
                 self.acknowledged.push((numbers, ack.dropped_until.0));
+            }
+            Header::Received => {
+                let received = Received::decode_all(body).unwrap();
+                self.told.push((received.shard, received.lanes.iter().collect()));
             }
             Header::Request(head) => {
                 let request = ReceivedRequest { conn, head, body: body.to_vec(), bulk };

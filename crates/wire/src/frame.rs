@@ -34,6 +34,7 @@
 
 use crate::checksum::{crc32c, crc32c_of_two};
 use crate::codec::{DecodeError, Reader, Wire, Writer};
+use crate::frame_kind::FrameKind;
 use crate::{
     BULK_BYTES_MAX, Groups, LaneId, Layout, Map, MapEpoch, NAME_BYTES_MAX, Op, ProtocolError,
     SessionId, ShardId, Status, Transno, XATTR_VALUE_BYTES_MAX, Xid,
@@ -56,7 +57,7 @@ pub const WELCOME_BODY_BYTES_MAX: u32 = 21 * 1024;
 const _: () =
     assert!(Map::BYTES_MAX + 64 <= WELCOME_BODY_BYTES_MAX as usize, "a Welcome has any map");
 const MAGIC: [u8; 4] = *b"LNFS";
-const VERSION: u8 = 21;
+const VERSION: u8 = 22;
 const HEADER_CRC_OFFSET: usize = 16;
 const BULK_CRC_OFFSET: usize = 20;
 const FLAGS_OFFSET: usize = 30;
@@ -97,68 +98,6 @@ pub mod reply_flag {
     pub const TOKEN: u16 = 8;
     /// A [`crate::LeaseGrant`] with its further attributes follows the reply message. Never with [`FROM_SLOT`].
     pub const LEASES: u16 = 16;
-}
-
-/// The kind of a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum FrameKind {
-    /// Client: opens a connection to lane n.
-    Hello = 1,
-    /// Server: its proof of the secret, and a nonce for the client's.
-    Challenge = 2,
-    /// Client: its proof.
-    Proof = 3,
-    /// Server: accepts the client and describes itself.
-    Welcome = 4,
-    /// Server: refuses the client, with the reason. The connection closes after it.
-    Refusal = 5,
-    /// Client: a request.
-    Request = 6,
-    /// Server: its reply.
-    Reply = 7,
-    /// Server, unsolicited: what has become durable, a [`crate::CommitNotification`].
-    CommitNotification = 8,
-    /// Server, unsolicited: the outcome of a lock wait, a [`crate::Grant`].
-    Grant = 9,
-    /// Server, unsolicited: leases end, a [`crate::Recall`].
-    Recall = 10,
-    /// Client: it has dropped recalled leases, a [`crate::RecallAck`]. There is no reply.
-    RecallAck = 11,
-    /// Server to server: a lane dials another, a [`crate::PeerHello`].
-    PeerHello = 12,
-    /// The other lane's proof and nonce, a [`crate::PeerChallenge`].
-    PeerChallenge = 13,
-    /// The first lane's proof, a [`crate::PeerProof`].
-    PeerProof = 14,
-    /// Between proven lanes of two servers: one message.
-    PeerMessage = 15,
-    /// Server, unsolicited: a newer [`Map`].
-    MapNote = 16,
-}
-
-impl FrameKind {
-    const fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            1 => Self::Hello,
-            2 => Self::Challenge,
-            3 => Self::Proof,
-            4 => Self::Welcome,
-            5 => Self::Refusal,
-            6 => Self::Request,
-            7 => Self::Reply,
-            8 => Self::CommitNotification,
-            9 => Self::Grant,
-            10 => Self::Recall,
-            11 => Self::RecallAck,
-            12 => Self::PeerHello,
-            13 => Self::PeerChallenge,
-            14 => Self::PeerProof,
-            15 => Self::PeerMessage,
-            16 => Self::MapNote,
-            _ => return None,
-        })
-    }
 }
 
 /// The lengths that a receiver needs before it has the whole frame.
@@ -215,6 +154,7 @@ impl Lengths {
             | FrameKind::Grant
             | FrameKind::Recall
             | FrameKind::RecallAck
+            | FrameKind::Received
             | FrameKind::PeerMessage => BODY_BYTES_MAX,
             FrameKind::Welcome | FrameKind::MapNote => WELCOME_BODY_BYTES_MAX,
             FrameKind::Hello
@@ -329,6 +269,8 @@ pub enum Header {
     Recall,
     /// Leases are dropped; the [`crate::RecallAck`] is in the body.
     RecallAck,
+    /// Other lanes' replies; the [`crate::Received`] is in the body.
+    Received,
     /// A message between lanes of two servers, which is in the body.
     PeerMessage,
     /// A newer map; the [`Map`] is in the body.
@@ -355,6 +297,7 @@ impl Header {
             FrameKind::Grant => Ok(Self::Grant),
             FrameKind::Recall => Ok(Self::Recall),
             FrameKind::RecallAck => Ok(Self::RecallAck),
+            FrameKind::Received => Ok(Self::Received),
             FrameKind::PeerMessage => Ok(Self::PeerMessage),
             FrameKind::MapNote => Ok(Self::MapNote),
             FrameKind::Hello
@@ -441,6 +384,7 @@ impl Header {
             Self::Grant => (FrameKind::Grant, 0),
             Self::Recall => (FrameKind::Recall, 0),
             Self::RecallAck => (FrameKind::RecallAck, 0),
+            Self::Received => (FrameKind::Received, 0),
             Self::PeerMessage => (FrameKind::PeerMessage, 0),
             Self::MapNote => (FrameKind::MapNote, 0),
         };
@@ -456,6 +400,7 @@ impl Header {
             | Self::Grant
             | Self::Recall
             | Self::RecallAck
+            | Self::Received
             | Self::PeerMessage
             | Self::MapNote => to.put(&[0; HEADER_BYTES - 24]),
             Self::Request(request) => request.put(&mut to),

@@ -20,6 +20,7 @@ mod export;
 mod file_lock;
 mod find;
 mod frame;
+mod frame_kind;
 mod generation;
 mod handshake;
 mod id;
@@ -36,6 +37,7 @@ mod peer;
 mod proof;
 mod question;
 mod ranges;
+mod received;
 mod reply_body;
 mod rules;
 mod secrets;
@@ -57,9 +59,10 @@ pub use file_lock::{
 };
 pub use find::{Find, Found, FoundEntry, Kinds, Predicate, Verdict};
 pub use frame::{
-    BODY_BYTES_MAX, FrameKind, HANDSHAKE_BODY_BYTES_MAX, HEADER_BYTES, Header, Lengths, Reply,
-    Request, WELCOME_BODY_BYTES_MAX, reply_flag, request_flag,
+    BODY_BYTES_MAX, HANDSHAKE_BODY_BYTES_MAX, HEADER_BYTES, Header, Lengths, Reply, Request,
+    WELCOME_BODY_BYTES_MAX, reply_flag, request_flag,
 };
+pub use frame_kind::FrameKind;
 pub use generation::{Generation, ShardRange, ShardSet};
 pub use handshake::{
     Challenge, Hello, LABEL_BYTES_MAX, Proof, Purpose, Refusal, RefusalReason, SLOT_COUNT_MIN,
@@ -91,6 +94,7 @@ pub use peer::{PeerChallenge, PeerHello, PeerLane, PeerProof};
 pub use proof::{Channel, Nonce, PLAIN, Proven, Secret};
 pub use question::{BadQuestion, INODE_COUNT_MAX, Question};
 pub use ranges::Ranges;
+pub use received::{LANES_TOLD_MAX, LaneAcks, Received};
 pub use reply_body::ReplyParts;
 pub use rules::{Rule, Rules};
 pub use secrets::Secrets;

@@ -160,6 +160,8 @@ rules! {
     SettleBehindCuts "settle-behind-cuts",
     /// A part executes a cut once that it is asked for again.
     CutOnce "cut-once",
+    /// A client lane says of another one only that it has received replies that it has received.
+    PeerLaneReceived "peer-lane-received",
 }
 
 impl Rule {

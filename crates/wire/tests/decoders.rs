@@ -69,6 +69,8 @@ fn decoders() -> Vec<Decoder> {
         dropped_until: LeaseNo(3),
         written: List::new(1, &nos),
     };
+    let acks = LaneAcks { client_lane: LaneId(1), ack_xid: Xid(7), sack: 5 }.to_bytes();
+    let received = Received { shard: ShardId::data(3), lanes: List::new(1, &acks) };
     let layout = Layout { stripe_unit_bytes: 1 << 20, stripe_count: 1, narrow: false };
     vec![
         decoder!(Hello, hello),
@@ -80,6 +82,7 @@ fn decoders() -> Vec<Decoder> {
         decoder!(Grant, Grant { inode: InodeNo(2), wait_id: 85, status: Status::Deadlock }),
         decoder!(Recall, recall),
         decoder!(RecallAck, recall_ack),
+        decoder!(Received, received),
         decoder!(Replay, Replay { reply: Bytes(b"reply"), token: Bytes(b"token") }),
         decoder!(Layout, layout),
         decoder!(

@@ -531,6 +531,9 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let (recall_nos, written) = (List::new(0, &[]), List::new(0, &[]));
     let ack = RecallAck { recall_nos, dropped_until: LeaseNo(98), written };
     frame("recall ack", Header::RecallAck, None, &ack.to_bytes());
+    let acks = LaneAcks { client_lane: LaneId(1), ack_xid: Xid(99), sack: 5 }.to_bytes();
+    let received = Received { shard: ShardId::meta(3), lanes: List::new(1, &acks) };
+    frame("received", Header::Received, None, &received.to_bytes());
     let [from, to] = [(2, 1), (1, 0)]
         .map(|(server, lane)| PeerLane { server: ServerId(server), lane: LaneId(lane) });
     let hello = PeerHello { fs: FsUuid([1; 16]), from, boot_id: 7, to, nonce: [2; 32] };

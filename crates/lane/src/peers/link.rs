@@ -350,6 +350,7 @@ impl Lane {
             | Header::Grant
             | Header::Recall
             | Header::RecallAck
+            | Header::Received
             | Header::PeerMessage
             | Header::MapNote => Err(ProtocolError::Kind),
         }

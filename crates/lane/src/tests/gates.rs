@@ -4,10 +4,12 @@ use super::peer::{HelloFields, Peer, ROOT, ReceivedReply, commit_rows, create, n
 use crate::Share;
 use crate::acknowledgements::{Acknowledger, Gate};
 use crate::test_server::TestServer;
+use alloc::vec;
 use alloc::vec::Vec;
 use wire::{
-    Find, Handle, HandleId, InodeNo, Lookup, Mkdir, Op, OpenFor, Pattern, Predicate, Request,
-    Rmdir, SetTime, Setattr, Status, Unlink, Wire, Write, Xid, reply_flag, request_flag,
+    Find, Handle, HandleId, Header, InodeNo, LaneAcks, LaneId, List, Lookup, Mkdir, Op, OpenFor,
+    Pattern, Predicate, Received, Request, Rmdir, SetTime, Setattr, Status, Unlink, Wire, Write,
+    Xid, reply_flag, request_flag,
 };
 
 /// Clients with durable sessions, and a log whose appends end on demand.
@@ -173,6 +175,59 @@ fn a_read_acknowledges_received_replies() {
         let old = |head: &mut Request| head.ack_xid = Xid(xid - 1);
         let got = harness.ask_head(0, (Op::Create, 2), &within(dir, "f"), old);
         assert_eq!(got.is_some(), received);
+    }
+}
+
+/// Says over the connection of a peer that lanes of its client have received replies.
+fn say_received(harness: &mut Harness, peer: usize, lanes: &[LaneAcks]) {
+    let encoded: Vec<u8> = lanes.iter().flat_map(Wire::to_bytes).collect();
+    let lanes = List::new(u32::try_from(lanes.len()).unwrap(), &encoded);
+    let received = Received { shard: InodeNo::ROOT.shard(), lanes };
+    let mut frame = Vec::new();
+    Header::Received.encode(&mut frame, None, |to| to.write(&received));
+    harness.server.send(harness.peers[peer].conn, frame, None);
+    harness.server.run_turns_only(0);
+}
+
+/// A harness in which peer 3 is another lane of the client of peer 0.
+fn with_peer_lane() -> Harness {
+    let mut harness = Harness::new(Share::Write);
+    let fields = HelloFields { client_lane: LaneId(1), ..HelloFields::new(1) };
+    let mut peer = Peer::new(&mut harness.server, &fields);
+    peer.create(&mut harness.server, "warm3");
+    harness.peers.push(peer);
+    harness
+}
+
+#[test]
+fn a_lane_says_which_replies_another_one_of_its_client_has_received() {
+    // Who says it, of which lane, up to how many xids before the reply's, and what above.
+    let cases = [
+        (3, (0, 1, 0), false),
+        (3, (2, 0, 0), false),
+        // It has a lane of this number as well, which is another client's.
+        (1, (0, 0, 0), false),
+        (3, (0, 1, 1), true),
+        (3, (0, 0, 0), true),
+    ];
+    for (peer, (lane, before, sack), is_free) in cases {
+        let mut harness = with_peer_lane();
+        let dir = harness.mkdir(0, 1, "d");
+        let ack_xid = Xid(harness.peers[0].xid - before);
+        let lanes = [LaneAcks { client_lane: LaneId(lane), ack_xid, sack }];
+        say_received(&mut harness, peer, &lanes);
+        let got = harness.ask(3, (Op::Create, 2), &within(dir, "f"));
+        assert_eq!((got.is_some(), harness.held()[0]), (is_free, u64::from(!is_free)), "{lanes:?}");
+    }
+}
+
+#[test]
+fn what_says_too_much_of_lanes_is_refused() {
+    for (count, is_refused) in [(64, false), (65, true)] {
+        let mut harness = with_peer_lane();
+        let acks = LaneAcks { client_lane: LaneId(0), ack_xid: Xid(0), sack: 0 };
+        say_received(&mut harness, 3, &vec![acks; count]);
+        assert_eq!(harness.server.is_closed(harness.peers[3].conn), is_refused, "{count} lanes");
     }
 }
 
