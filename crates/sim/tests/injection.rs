@@ -82,7 +82,7 @@ mod rules {
         (Rule::PageParts, 1_368),
         (Rule::PeerOnce, 2_677),
         (Rule::SettleAsked, 7_900),
-        (Rule::SettleDurable, 127_000),
+        (Rule::SettleDurable, 1_044_900),
         (Rule::SyncParts, 536),
         (Rule::Topology, 980),
         (Rule::TwoPhaseOrder, 1_635),
