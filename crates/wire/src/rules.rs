@@ -176,7 +176,7 @@ impl Rule {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rules {
     #[cfg(feature = "removable-rules")]
-    missing: u64,
+    missing: u128,
 }
 
 #[cfg(feature = "removable-rules")]
