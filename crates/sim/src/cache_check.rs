@@ -112,7 +112,7 @@ impl Simulation {
 
     /// A file without a name that nobody has open: the server removes its contents before its inode,
     /// and in between shows that it has none.
-    fn may_be_in_removal(&self, attr: &Attr) -> bool {
+    pub(crate) fn may_be_in_removal(&self, attr: &Attr) -> bool {
         let mut handles = self.mounts.iter().flat_map(|mount| &mount.handles);
         attr.nlink == 0 && !handles.any(|(_, opened, _)| *opened == attr.inode)
     }

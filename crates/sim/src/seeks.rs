@@ -36,7 +36,7 @@ impl Simulation {
     pub(crate) fn check_size(&mut self, call: &CallRecord) {
         let CallSpec::Getattr { inode } = call.spec else { return };
         let attr = call.result().and_then(|result| result.attr);
-        let attr = attr.filter(|attr| attr.kind == FileKind::File);
+        let attr = attr.filter(|attr| attr.kind == FileKind::File && !self.may_be_in_removal(attr));
         let Some(attr) = attr.filter(|_| self.plan.spreads && !self.plan.leases) else { return };
         let changes = self.changes_of(inode, call.began_ns);
         let explains = |changes: &[TimedChange]| explain_size(changes, attr.size_bytes);

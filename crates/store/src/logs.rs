@@ -259,11 +259,16 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the file system refuses.
     pub fn remove_earlier_logs(&self) -> Result<(), StoreError> {
+        self.free_earlier_logs()?;
+        reserve::fill(&self.path);
+        Ok(())
+    }
+
+    /// The same, without making the reserve again.
+    pub(crate) fn free_earlier_logs(&self) -> Result<(), StoreError> {
         for log in self.logs().all()? {
             files::remove(&log.path(&self.path))?;
         }
-        files::sync_folder(&self.path.join(LOG))?;
-        reserve::fill(&self.path);
-        Ok(())
+        files::sync_folder(&self.path.join(LOG))
     }
 }

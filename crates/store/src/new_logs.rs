@@ -13,7 +13,7 @@ use wire::{LaneId, Wire as _};
 
 impl Store {
     /// Makes the first log file of each lane of this boot, with this much reserved space if there
-    /// is, and records in the rows that they are required; all durably. The files are open for
+    /// is (on a full disk in place of the logs of earlier boots, which are over), and records in the rows that they are required; all durably. The files are open for
     /// reading and writing; batches start at the offset, in bytes.
     ///
     /// # Errors
@@ -37,7 +37,14 @@ impl Store {
             let (fs, file_bytes) = (self.superblock.fs, 0);
             let head =
                 LogHeader { fs, boot_id, lane, lane_count, segment_no: 1, file_bytes, is_first };
-            let made = make(&self.path, &head, reserve_bytes)?;
+            let made = match make(&self.path, &head, reserve_bytes) {
+                // The rows have all records of earlier boots (`Store::redo`).
+                Err(error) if error.is_of_space() => {
+                    self.free_earlier_logs()?;
+                    make(&self.path, &head, reserve_bytes)?
+                }
+                made => made?,
+            };
             let place = LogPosition { segment_no: 1, offset: made.start_offset };
             let (segment_no_last, batch_no, is_applied) = (1, 0, false);
             let row = LogRow { boot_id, lane_count, segment_no_last, place, batch_no, is_applied };

@@ -384,9 +384,13 @@ fn judge(server: &mut Server, name: &Path, outcomes: &mut Outcomes) -> Result<()
             let mut volume = server.volume()?;
             let unreadable_count = check(&mut volume)?;
             drop(volume);
+            let named = name.to_string_lossy();
+            if unreadable_count > 0 && name.starts_with(OBJECTS) {
+                // The lane writes its log behind the reply.
+                server.running()?.line_with(&named)?;
+            }
             let output_now = server.running()?.output();
             server.kill()?;
-            let named = name.to_string_lossy();
             if unreadable_count > 0 {
                 if !name.starts_with(OBJECTS)
                     || unreadable_count > 1
