@@ -92,7 +92,10 @@ fn what_is_warm_costs_no_request() {
     assert!(said.contains(sums) && said.contains("976.56 KiB read"), "{said}");
     assert!(said.ends_with("0 failures\n"), "{said}");
     let (before, read_before) = counting.now();
-    assert_eq!(read_before - read_after, (DIR_COUNT * FILE_COUNT * FILE_BYTES) as u64);
+    // A file may be read ahead while it is being read.
+    let (all_bytes, read_bytes) =
+        ((DIR_COUNT * FILE_COUNT * FILE_BYTES) as u64, read_before - read_after);
+    assert!((all_bytes..all_bytes / 10 * 11).contains(&read_bytes), "{read_bytes} bytes");
     list(&tree);
     read(&tree);
     let (after, read_after) = counting.now();
