@@ -358,7 +358,8 @@ impl Client {
         if let Some(xid) = ended {
             session.end(xid);
         }
-        let acks = session.acks();
+        // Only lanes that speak for each other publish it.
+        let acks = self.received.as_ref().and(ended).map(|_| session.acks());
         self.replay_space.end_promise(exchange);
         let slot = core::mem::take(&mut exchange.slot);
         let (link_index, session_index) = (exchange.link_index, exchange.session_index);
@@ -367,7 +368,7 @@ impl Client {
             session.free_slot(slot);
             self.wake_slot_waiter(link_index, session_index);
         }
-        if ended.is_some() && is_of_shard {
+        if let Some(acks) = acks.filter(|_| is_of_shard) {
             self.publish_received(shard, acks);
         }
     }

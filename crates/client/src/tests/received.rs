@@ -1,24 +1,12 @@
 //! What a lane says of replies that other lanes of its client have received.
 
 use super::harness::{Harness, config};
-use super::{CALLER, FILE, attr};
+use super::replays::chmod;
+use super::{FILE, attr};
 use crate::{Call, Client, Config, ReceivedByLanes};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use wire::{Entry, Getattr, LaneAcks, LaneId, SetTime, Setattr, ShardId, Wire};
-
-fn chmod() -> Call<'static> {
-    Call::Setattr(Setattr {
-        caller: CALLER,
-        inode: FILE,
-        mode: Some(0o600),
-        uid: None,
-        gid: None,
-        atime: SetTime::Keep,
-        mtime: SetTime::Keep,
-        clears: wire::ClearPrivileges::Nothing,
-    })
-}
+use wire::{Entry, Getattr, LaneAcks, LaneId, ShardId, Wire};
 
 /// Two lanes of one client.
 fn two_lanes() -> [Harness; 2] {
@@ -36,7 +24,7 @@ fn told(harness: &mut Harness) -> Vec<(ShardId, Vec<LaneAcks>)> {
 }
 
 fn changes(harness: &mut Harness) -> u64 {
-    harness.call(1, chmod());
+    harness.call(1, chmod(FILE));
     let request = harness.take();
     harness.answer(&request, &Entry { attr: attr(FILE, 0) }.to_bytes());
     request.head.xid.0
@@ -69,8 +57,8 @@ fn a_lane_says_once_what_another_one_has_received_before_its_next_change() {
 fn what_is_unanswered_is_left_out() {
     let [mut first, mut second] = two_lanes();
     let xid = changes(&mut first);
-    first.call(2, chmod());
-    first.call(3, chmod());
+    first.call(2, chmod(FILE));
+    first.call(3, chmod(FILE));
     let (unanswered, later) = (first.take(), first.take());
     assert_eq!((unanswered.head.xid.0, later.head.xid.0), (xid + 1, xid + 2));
     changes(&mut second);
