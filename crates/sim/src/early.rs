@@ -215,11 +215,13 @@ impl Simulation {
         self.mounts.iter().any(|mount| mount.early.may_lack(tag, mount.alive))
     }
 
-    /// Whether a change that was answered early was then refused because a disk failed; its client was
-    /// told.
+    /// Whether a change that was answered early was then refused because a disk failed, or because the
+    /// lane is fenced since one did (R11.8); its client was told.
     pub(crate) fn has_early_failed(&self, tag: Tag) -> bool {
-        let failed = |early: &EarlyWrites| early.failed.get(&tag) == Some(&Status::Io);
-        self.mounts.iter().any(|mount| failed(&mount.early))
+        self.mounts.iter().any(|mount| {
+            let status = mount.early.failed.get(&tag);
+            matches!(status, Some(Status::Io | Status::ReadOnly))
+        })
     }
 
     /// A server lane has taken a turn: it may have taken write leases.
