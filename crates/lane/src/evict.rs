@@ -230,8 +230,24 @@ impl Lane {
         }
     }
 
-    /// Ends a client: its process was replaced, or its export was removed. Its locks and handles
-    /// are released, no recovery waits for it, and its changes stay.
+    /// A client's process has ended, and another one has taken its place (R11.5). One that is known here
+    /// is evicted, so that every lane hears of it before the next lane asks for what it has left behind.
+    pub(crate) fn replace_client(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (client, ended): (ClientUuid, ClientUuid),
+    ) {
+        let is_known = !self.sessions.of_client(ended).is_empty();
+        if is_known || self.recovery.waits_for(ended) {
+            let line = format!("client {client} takes the place of {ended}, which has ended");
+            self.log(turn, LogLevel::Info, &line);
+            self.evict(turn, ended);
+            self.execute_replays(turn);
+        }
+    }
+
+    /// Ends a client whose export was removed. Its locks and handles are released, no recovery waits for
+    /// it, and its changes stay.
     pub(crate) fn end_client(&mut self, turn: &mut Turn<'_>, ended: ClientUuid) {
         if self.recovery.waits_for(ended) {
             self.evict(turn, ended);

@@ -214,7 +214,7 @@ impl Lane {
         let host_boot_id = identity.host_boot(hello.host_boot_id);
         self.host_rebooted(turn.now.mono, host_id, host_boot_id);
         if hello.predecessor != hello.client {
-            self.end_client(turn, identity.client(hello.predecessor));
+            self.replace_client(turn, (client, identity.client(hello.predecessor)));
         }
         let id = identity.session(client, client_lane);
         let row = SessionRow { client, client_lane, host_id, host_boot_id };

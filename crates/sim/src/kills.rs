@@ -6,7 +6,7 @@ use crate::plan::{Injection, MS, Plan};
 use crate::simulation::Simulation;
 use crate::trace::TraceCall::{Append, Close, CreateOpen, Cut, Getattr, Open};
 use crate::trace::TraceStep::{
-    self, Answered, Call, CrashPart, Delivered, Idle, KillProgram, LoseContents, Replace, Wait,
+    self, Answered, Call, CrashPart, Idle, KillProgram, LoseContents, Replace, Wait,
 };
 use crate::work::{CallRecord, CallSpec, Tag};
 use test_runtime::Prng;
@@ -36,10 +36,6 @@ pub(crate) const SETTLE_BEHIND_CUTS: &[TraceStep] = &[
     Idle,
     CrashPart,
     Call((0, 0), Cut(10)),
-    Wait(MS),
-    // One that is on its way to another server than that of the metadata, which alone knows at first that
-    // the client has ended, would be executed later.
-    Delivered(0),
     Wait(MS),
     Replace(0),
     Call((2, 0), Getattr),

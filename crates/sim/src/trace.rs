@@ -14,8 +14,6 @@ pub(crate) enum TraceStep {
     Call(ClientLaneId, TraceCall),
     /// Waits until the last call is answered.
     Answered,
-    /// Waits until all that a client has sent has arrived.
-    Delivered(usize),
     /// Waits until no lane has work to do and everything is durable.
     Idle,
     /// Waits for about so many nanoseconds.
@@ -130,9 +128,6 @@ impl Simulation {
                 let call = self.trace_progress.last.and_then(|tag| self.call_of(tag));
                 call.is_some_and(|call| call.ended_ns.is_none())
             }
-            TraceStep::Delivered(client) => self.conns.values().any(|conn| {
-                conn.is_of_client(client) && !conn.up.closed && !conn.up.queue.is_empty()
-            }),
             TraceStep::Idle => !self.is_quiet(),
             TraceStep::Wait(mean_ns) => {
                 pause_ns = mean_ns;

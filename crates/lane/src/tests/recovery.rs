@@ -537,10 +537,10 @@ fn the_same_uuid_under_another_export_is_another_client() {
     let mine = harness.peers[0].as_ref().unwrap().session;
     let stranger = |client| HelloFields { export: "guests", ..HelloFields::new(client) };
     let victim = harness.hellos[0].client;
+    Peer::new(&mut harness.server, &HelloFields { predecessor: victim, ..stranger(2) });
+    assert!(!harness.server.is_closed(harness.peers[0].as_ref().unwrap().conn));
     let other = Peer::new(&mut harness.server, &HelloFields { conn_epoch: 99, ..stranger(1) });
     assert_ne!(other.session, mine);
-    assert!(!harness.server.is_closed(harness.peers[0].as_ref().unwrap().conn));
-    Peer::new(&mut harness.server, &HelloFields { predecessor: victim, ..stranger(2) });
     assert!(!harness.server.is_closed(harness.peers[0].as_ref().unwrap().conn));
     harness.ask(0, (Op::Create, 1), &create("a")).unwrap();
     harness.kill();

@@ -310,6 +310,22 @@ fn a_wait_for_a_lock_lasts_until_the_eviction_is_known() {
     scene.is_refused_at(CONTENTS);
 }
 
+/// Another process takes the client's place, and says so to one server only.
+#[test]
+fn a_client_that_was_replaced_is_evicted_at_every_server() {
+    let mut scene = Scene::new(36);
+    let other = scene.want(12, (scene.file, 1));
+    assert_eq!(scene.answer(&other), Some(Status::Ok), "it waits for the lock");
+    let predecessor = HelloFields::new(EVICTED).client;
+    let successor = HelloFields { predecessor, ..HelloFields::new(14) };
+    Peer::new(&mut scene.cluster.servers[NAMES], &successor);
+    steps(&mut scene.cluster, 200);
+    assert!(scene.is_granted(&other));
+    for server in [EXPORTER, NAMES, CONTENTS] {
+        scene.is_refused_at(server);
+    }
+}
+
 #[test]
 fn a_write_lease_that_was_taken_is_known_to_a_server_that_was_away() {
     let mut scene = Scene::new(35);
