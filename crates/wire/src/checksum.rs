@@ -55,7 +55,19 @@ pub(crate) fn crc32c_of_two(first: &[u8], second: &[u8]) -> u32 {
 /// one has `second_bytes`.
 #[must_use]
 pub fn crc32c_combined(first: u32, second: u32, second_bytes: u64) -> u32 {
-    times(first, power_of_x(second_bytes.wrapping_mul(8))) ^ second
+    crc32c_shifted(first, second, crc32c_shift(second_bytes))
+}
+
+/// What [`crc32c_shifted`] needs for second strings of so many bytes.
+#[must_use]
+pub const fn crc32c_shift(second_bytes: u64) -> u32 {
+    power_of_x(second_bytes.wrapping_mul(8))
+}
+
+/// As [`crc32c_combined`], where `shift` was computed before.
+#[must_use]
+pub const fn crc32c_shifted(first: u32, second: u32, shift: u32) -> u32 {
+    times(first, shift) ^ second
 }
 
 /// The polynomial, its highest power in the lowest bit.
@@ -165,6 +177,8 @@ mod tests {
             let second_bytes = u64::try_from(second.len()).unwrap_or(u64::MAX);
             let combined = crc32c_combined(crc32c(first), crc32c(second), second_bytes);
             assert_eq!(combined, crc32c(&bytes), "cut at {cut}");
+            let shift = crc32c_shift(second_bytes);
+            assert_eq!(crc32c_shifted(crc32c(first), crc32c(second), shift), combined);
         }
     }
 }

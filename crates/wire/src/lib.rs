@@ -48,7 +48,7 @@ pub mod traces;
 
 pub use attr::{Attr, FileKind, PrivilegedBits, Times, Timestamp, attr_flag};
 pub use certificate_identity::{CertificateIdentity, GRANTS_EXPORT, GRANTS_STORE};
-pub use checksum::{Crc32c, crc32c, crc32c_combined};
+pub use checksum::{Crc32c, crc32c, crc32c_combined, crc32c_shift, crc32c_shifted};
 pub use codec::{Bytes, DecodeError, Fixed, List, Reader, Wire, Writer};
 pub use contents::*;
 pub use credential::{Credential, KeyId};

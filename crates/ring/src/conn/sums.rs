@@ -6,6 +6,7 @@
 
 use super::Conn;
 use crate::io_context::IoContext;
+use crate::number::u64_of;
 use blake3::Hasher;
 use disk::BLOCK_BYTES;
 use interface::{Bulk, ContentsMac, NO_MAC, Span};
@@ -15,10 +16,14 @@ use wire::Crc32c;
 /// length, otherwise of few.
 const STEP_BYTES: usize = 128 * 1024;
 
+/// For blocks behind others.
+const BLOCK_SHIFT: u32 = wire::crc32c_shift(u64_of(BLOCK_BYTES as usize));
+
 /// What is computed of a bulk, and how far it is.
 pub(super) struct Sums {
     crc32c: Option<Crc32c>,
-    /// Of the complete blocks so far, counted from the bulk's start. Computed with the MAC.
+    /// Of the complete blocks so far, counted from the bulk's start. Computed with the MAC; the
+    /// checksum of all is combined from them then.
     block_sums: Vec<u32>,
     mac_key: Option<[u8; 32]>,
     /// For a bulk longer than a step.
@@ -49,13 +54,12 @@ impl Sums {
         let new = &bytes[self.summed_bytes..];
         for step in new.chunks_exact(STEP_BYTES) {
             self.summed_bytes += STEP_BYTES;
-            if let Some(crc32c) = &mut self.crc32c {
-                crc32c.update(step);
-            }
             if let Some(key) = &self.mac_key {
                 let hasher = self.hasher.get_or_insert_with(|| Box::new(Hasher::new_keyed(key)));
                 hasher.update(step);
                 self.block_sums.extend(sums_of_blocks(step));
+            } else if let Some(crc32c) = &mut self.crc32c {
+                crc32c.update(step);
             }
         }
     }
@@ -64,13 +68,15 @@ impl Sums {
     pub(super) fn end(mut self, bytes: &[u8]) -> Summed {
         self.update(bytes);
         let rest = &bytes[self.summed_bytes..];
-        if self.mac_key.is_some() {
+        let crc32c = if self.mac_key.is_some() {
             self.block_sums.extend(sums_of_blocks(rest));
-        }
-        let crc32c = self.crc32c.map(|mut crc32c| {
-            crc32c.update(rest);
-            crc32c.sum()
-        });
+            self.crc32c.map(|_| sum_of_all(&self.block_sums, bytes))
+        } else {
+            self.crc32c.map(|mut crc32c| {
+                crc32c.update(rest);
+                crc32c.sum()
+            })
+        };
         let hash = match (self.hasher, self.mac_key) {
             (Some(mut hasher), _) => Some(hasher.update(rest).finalize()),
             (None, Some(key)) => Some(blake3::keyed_hash(&key, rest)),
@@ -87,6 +93,17 @@ impl Sums {
 /// The checksums of complete blocks.
 fn sums_of_blocks(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     bytes.chunks_exact(BLOCK_BYTES as usize).map(wire::crc32c)
+}
+
+/// The checksum of all bytes, of which the complete blocks have these.
+fn sum_of_all(block_sums: &[u32], bytes: &[u8]) -> u32 {
+    let join = |first, second: &u32| wire::crc32c_shifted(first, *second, BLOCK_SHIFT);
+    let whole = block_sums.iter().fold(0, join);
+    let rest = &bytes[block_sums.len() * BLOCK_BYTES as usize..];
+    match rest.len() {
+        0 => whole,
+        rest_bytes => wire::crc32c_combined(whole, wire::crc32c(rest), u64_of(rest_bytes)),
+    }
 }
 
 const _: () = assert!(STEP_BYTES.is_multiple_of(BLOCK_BYTES as usize), "a step has whole blocks");
