@@ -12,6 +12,7 @@ use crate::report::Progress;
 use crate::rounds::{alternate, median, spread};
 use crate::row::Row;
 use crate::server::Home;
+use crate::usage::Usage;
 use anyhow::{Context as _, Result, anyhow};
 use bare::FarEnd;
 use done::Done;
@@ -144,6 +145,19 @@ fn row_of(work: Work, name: &str, samples: &[Done]) -> Row {
         row.mb_per_s = rate.map(|rate| rate / 1e6);
     }
     row.spread = spread(&rates);
+    let middle = |of: fn(Done, bool) -> f64| {
+        let samples = samples.iter().map(|done| of(*done, work.is_counted()));
+        median(&samples.collect::<Vec<_>>()).filter(|middle| *middle > 0.0)
+    };
+    let (cpu_ns, switches) = (middle(Done::cpu_ns), middle(Done::switches));
+    if work.is_counted() {
+        row.cpu_us_per_op = cpu_ns.map(|cpu_ns| cpu_ns / 1e3);
+        row.switches_per_op = switches;
+    } else {
+        // Nanoseconds for a byte are seconds for 10^9.
+        row.cpu_s_per_gb = cpu_ns;
+        row.switches_per_mb = switches.map(|switches| switches * 1e6);
+    }
     row
 }
 
@@ -194,6 +208,11 @@ fn measure(
     (client_count, file_bytes): (u32, u64),
 ) -> Result<Done> {
     let time = Duration::from_secs_f64(home.options.seconds);
+    let usage = || match on {
+        On::Servers(cluster) => cluster.usage(),
+        On::Bare | On::BareToFile => Ok(Usage::default()),
+    };
+    let before = usage()?;
     let barrier = Barrier::new(client_count as usize);
     let done: Vec<Result<Done>> = thread::scope(|scope| {
         let clients: Vec<_> = (0..client_count)
@@ -219,7 +238,7 @@ fn measure(
         let ended = clients.into_iter().map(thread::ScopedJoinHandle::join);
         ended.map(|done| done.unwrap_or_else(|_| Err(anyhow!("a client panicked")))).collect()
     });
-    let mut sum = Done::default();
+    let mut sum = Done { servers: usage()?.since(&before), ..Done::default() };
     for done in done {
         let done = done?;
         sum.op_count += done.op_count;

@@ -1,6 +1,7 @@
 //! The servers of one file system, and their etcd.
 
 use crate::server::{Home, Server};
+use crate::usage::Usage;
 use anyhow::{Context as _, Result, ensure};
 use library::Volume;
 use registry::LocalEtcd;
@@ -62,6 +63,12 @@ impl Cluster {
             ensure!(began.elapsed() < KNOWN_TIME, "the first server does not hear of the others");
             sleep(LOOK_TIME);
         }
+    }
+
+    /// What all of them have used so far.
+    pub(super) fn usage(&self) -> Result<Usage> {
+        let pids = self.servers.iter().filter_map(Server::pid);
+        pids.map(Usage::of_process).try_fold(Usage::default(), |sum, one| Ok(sum.plus(&one?)))
     }
 
     /// A client of all of them.
