@@ -179,6 +179,8 @@ pub struct Sync {
 pub enum Call<'a> {
     /// [`Answer::Entry`].
     Lookup(wire::Lookup<'a>),
+    /// [`Answer::Entry`], of which only number and kind are valid: one request, wherever the inode is.
+    Resolve(wire::Lookup<'a>),
     /// [`Answer::Entry`].
     Getattr(wire::Getattr),
     /// [`Answer::Entry`]. Mode, owner, times; sizes by [`Call::Resize`].
@@ -313,7 +315,7 @@ impl Call<'_> {
     /// The same call, with `root` in place of [`InodeNo::ROOT`].
     pub(crate) fn rooted(mut self, root: InodeNo) -> Self {
         let (first, second) = match &mut self {
-            Self::Lookup(args) => (Some(&mut args.parent), None),
+            Self::Lookup(args) | Self::Resolve(args) => (Some(&mut args.parent), None),
             Self::Getattr(args) => (Some(&mut args.inode), None),
             Self::Setattr(args) | Self::SetattrBehind(args) => (Some(&mut args.inode), None),
             Self::Resize(args) => (Some(&mut args.inode), None),

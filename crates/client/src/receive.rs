@@ -437,7 +437,7 @@ impl Client {
             reply = joined;
         }
         let Some(job) = self.jobs.get_mut(job_id) else { return };
-        if let Some(found) = remote_inode(&reply) {
+        if let Some(found) = remote_inode(&job.plan, &reply) {
             let retry_count = job.first.take().map_or(0, |first| first.retry_count + 1);
             job.first = Some(First { op, target, body, retry_count });
             return self.follow_remote_inode(job_id, found);

@@ -8,8 +8,11 @@ use wire::{Created, Status, Writer, attr_flag};
 /// The most lookups of one name when the inode it named was removed meanwhile.
 const RETRY_COUNT_MAX: u8 = 8;
 
-/// The inode of another shard that a reply names.
-pub(crate) fn remote_inode(reply: &PlanReply) -> Option<RemoteRef> {
+/// The inode of another shard that a reply names, if the plan needs its attributes.
+pub(crate) fn remote_inode(plan: &Plan, reply: &PlanReply) -> Option<RemoteRef> {
+    if matches!(plan, Plan::Direct) {
+        return None;
+    }
     let (Ok(Body::Entry(attr)) | Ok(Body::Created(Created { attr, .. }))) = reply.outcome else {
         return None;
     };

@@ -114,6 +114,7 @@ impl Cache {
             | Call::WriteList(crate::WriteList { inode, .. })
             | Call::Allocate(wire::Allocate { inode, .. }) => changing.add_inode(*inode),
             Call::Lookup(_)
+            | Call::Resolve(_)
             | Call::Getattr(_)
             | Call::Open(_)
             | Call::Tmpfile(_)

@@ -25,6 +25,7 @@ pub(crate) fn begin(
     let mut to = Encoder { handles, body, caches };
     match call {
         Call::Lookup(args) => Ok(to.entry(Op::Lookup, args.parent, &args)),
+        Call::Resolve(args) => Ok(to.direct(Op::Lookup, args.parent, &args)),
         Call::Getattr(args) => Ok(to.getattr(args)),
         Call::Setattr(args) => {
             check_times(&args)?;

@@ -7,8 +7,9 @@ use crate::{Answer, Call};
 use alloc::vec::Vec;
 use interface::ConnId;
 use wire::{
-    Entry, Generation, Getattr, Header, InodeNo, Map, MapEpoch, Op, ServerAddress, ServerId,
-    ServerRow, ShardCounts, ShardId, ShardRange, ShardRun, ShardSet, Term, Wire, request_flag,
+    Attr, Entry, FileKind, Generation, Getattr, Header, InodeNo, Map, MapEpoch, Op, ServerAddress,
+    ServerId, ServerRow, ShardCounts, ShardId, ShardRange, ShardRun, ShardSet, Term, Wire,
+    request_flag,
 };
 
 /// A file of metadata shard 5, which the second server has.
@@ -104,6 +105,28 @@ fn a_call_goes_to_the_server_that_has_the_shard() {
     }
     let at = ServerAddress::At(second_address());
     assert_eq!(harness.addresses, [ServerAddress::Initial, at]);
+}
+
+#[test]
+fn a_walk_asks_no_second_server_for_what_it_passes() {
+    let name = wire::Name::new(b"dir").unwrap();
+    let args = wire::Lookup { caller: CALLER, parent: InodeNo::ROOT, name };
+    let named = Attr::elsewhere(OTHER, FileKind::Directory);
+    for (call, follows) in [(Call::Resolve(args), false), (Call::Lookup(args), true)] {
+        let mut harness = Harness::with_two_servers();
+        harness.call(1, call);
+        let request = harness.take();
+        assert_eq!(request.head.op, Op::Lookup);
+        harness.answer(&request, &Entry { attr: named }.to_bytes());
+        let asked: Vec<Op> = of_second(&harness).iter().map(|request| request.head.op).collect();
+        if follows {
+            assert_eq!(asked, [Op::Getattr], "attributes are wanted");
+            continue;
+        }
+        assert_eq!(asked, []);
+        let Ok(Answer::Entry(found)) = harness.outcome() else { panic!("an entry") };
+        assert_eq!((found.inode, found.kind), (OTHER, FileKind::Directory));
+    }
 }
 
 /// [`two_servers`] and one more shard of each kind, at the second server, which new files take.

@@ -122,6 +122,25 @@ fn exchanges_of_a_file_that_is_made_and_not_written() {
 }
 
 #[test]
+fn exchanges_of_paths_of_the_library() {
+    counted("exchanges_library", |_, counting| {
+        let (sub, file) = (Path::new("/a/b"), Path::new("/a/b/file"));
+        // Near the root a directory is another shard's than its name, which a walk need not ask.
+        counting.volume.mkdir(Path::new("/a"), 0o755).unwrap();
+        counting.volume.mkdir(sub, 0o755).unwrap();
+        counting.risen();
+        let file = counting.volume.create(file, 0o644, true).unwrap();
+        assert_eq!(counting.risen(), 3, "two names, and the create");
+        counting.volume.close(file).unwrap();
+        counting.follow("close", 1);
+        counting.volume.set_xattr(sub, "user.a", b"1").unwrap();
+        assert_eq!(counting.risen(), 3, "two names, and the value");
+        counting.volume.read_dir(Path::new("/")).unwrap();
+        assert_eq!(counting.risen(), 0, "the root needs no walk");
+    });
+}
+
+#[test]
 fn exchanges_of_a_directory() {
     counted("exchanges_directory", |dir, counting| {
         let sub = dir.join("sub");

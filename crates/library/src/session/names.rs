@@ -103,7 +103,7 @@ impl Session {
 
     /// The value of an extended attribute.
     pub(crate) async fn xattr(&self, path: &Path, name: &str) -> Result<Vec<u8>, Error> {
-        let (inode, caller) = (self.stat(path).await?.inode, self.options.identity.caller());
+        let (inode, caller) = (self.find(path).await?.inode, self.options.identity.caller());
         let name = Bytes(name.as_bytes());
         let call = Call::Getxattr(wire::Getxattr { caller, inode, name });
         Ok(self.call("getxattr", path, &call).await?.small)
@@ -116,7 +116,7 @@ impl Session {
         name: &str,
         value: &[u8],
     ) -> Result<(), Error> {
-        let (inode, caller) = (self.stat(path).await?.inode, self.options.identity.caller());
+        let (inode, caller) = (self.find(path).await?.inode, self.options.identity.caller());
         let (name, value) = (Bytes(name.as_bytes()), Bytes(value));
         let call = Call::Setxattr(wire::Setxattr { caller, inode, name, value, flags: 0 });
         self.call("setxattr", path, &call).await.map(drop)

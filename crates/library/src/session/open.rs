@@ -10,13 +10,13 @@ use wire::{FileKind, Status};
 impl Session {
     /// Opens an existing file.
     pub(crate) async fn open(&self, path: &Path, open_for: OpenFor) -> Result<File, Error> {
-        let attr = self.stat(path).await?;
-        if attr.kind == FileKind::Directory {
+        let found = self.find(path).await?;
+        if found.kind == FileKind::Directory {
             return Err(refused("open", path, Status::IsDirectory));
         }
         let call = Call::Open(client::Open {
             caller: self.options.identity.caller(),
-            inode: attr.inode,
+            inode: found.inode,
             open_for: match open_for {
                 OpenFor::Read => wire::OpenFor::Read,
                 OpenFor::Write => wire::OpenFor::Write,

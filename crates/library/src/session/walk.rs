@@ -21,6 +21,27 @@ pub(super) struct Target {
     pub(super) name: Vec<u8>,
 }
 
+/// What a path leads to.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) inode: InodeNo,
+    pub(super) kind: FileKind,
+    /// Unless only number and kind were wanted, or it is no name that leads there.
+    attr: Option<Attr>,
+}
+
+impl Found {
+    const ROOT: Self = Self { inode: InodeNo::ROOT, kind: FileKind::Directory, attr: None };
+}
+
+/// Whether a walk asks for the attributes of what the path leads to. The names on the way need
+/// number and kind only, which is one request each, also where an inode is at another server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Attributes,
+    NumberAndKind,
+}
+
 /// Whether a walk follows a symbolic link at the end of the path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastLink {
@@ -31,23 +52,37 @@ pub(super) enum LastLink {
 impl Session {
     /// The attributes of a path; a symbolic link at its end is followed.
     pub(crate) async fn stat(&self, path: &Path) -> Result<Attr, Error> {
-        self.walk(path, LastLink::Follow, self.refused_link_count.get()).await
+        self.attr(path, LastLink::Follow).await
     }
 
     /// The attributes of a path; a symbolic link at its end is not followed, unless the path ends
     /// in a slash.
     pub(crate) async fn lstat(&self, path: &Path) -> Result<Attr, Error> {
         let last = if wants_directory(path) { LastLink::Follow } else { LastLink::Keep };
-        self.walk(path, last, self.refused_link_count.get()).await
+        self.attr(path, last).await
+    }
+
+    async fn attr(&self, path: &Path, last: LastLink) -> Result<Attr, Error> {
+        let refused_link_count = self.refused_link_count.get();
+        let found = self.walk(path, (last, Wanted::Attributes), refused_link_count).await?;
+        match found.attr {
+            Some(attr) => Ok(attr),
+            None => self.getattr(found.inode, path).await,
+        }
+    }
+
+    /// Number and kind of what a path leads to; a symbolic link at its end is followed.
+    pub(super) async fn find(&self, path: &Path) -> Result<Found, Error> {
+        let refused_link_count = self.refused_link_count.get();
+        self.walk(path, (LastLink::Follow, Wanted::NumberAndKind), refused_link_count).await
     }
 
     /// Starts listing a directory.
     pub(crate) async fn read_dir(&self, path: &Path) -> Result<Dir, Error> {
-        let attr = self.stat(path).await?;
-        if attr.kind != FileKind::Directory {
+        let Found { inode, kind, .. } = self.find(path).await?;
+        if kind != FileKind::Directory {
             return Err(refused("readdir", path, Status::NotDirectory));
         }
-        let inode = attr.inode;
         Ok(Dir { path: path.to_path_buf(), inode, parent: None, cookie: 0, end: false })
     }
 
@@ -104,23 +139,23 @@ impl Session {
     async fn walk(
         &self,
         path: &Path,
-        last: LastLink,
+        (last, wanted): (LastLink, Wanted),
         refused_link_count: usize,
-    ) -> Result<Attr, Error> {
+    ) -> Result<Found, Error> {
         let mut rest = steps(path.as_os_str().as_bytes());
-        let mut trail: Vec<Attr> = Vec::new();
-        let root = self.getattr(InodeNo::ROOT, path).await?;
-        let mut here = root;
+        let mut trail: Vec<Found> = Vec::new();
+        let mut here = Found::ROOT;
         let mut link_count = 0;
         while let Some(step) = rest.pop() {
             if here.kind != FileKind::Directory {
                 return Err(refused("lookup", path, Status::NotDirectory));
             }
             let Step::Down(name) = step else {
-                here = trail.pop().unwrap_or(root);
+                here = trail.pop().unwrap_or(Found::ROOT);
                 continue;
             };
-            let found = self.lookup(here.inode, &name, path).await?;
+            let wanted = if rest.is_empty() { wanted } else { Wanted::NumberAndKind };
+            let found = self.lookup(here.inode, (&name, wanted), path).await?;
             if found.kind == FileKind::Symlink && (!rest.is_empty() || last == LastLink::Follow) {
                 link_count += 1;
                 if link_count > LINK_COUNT_MAX || rest.len() < refused_link_count {
@@ -129,7 +164,7 @@ impl Session {
                 let target = self.link_target(found.inode, path).await?;
                 if target.starts_with(b"/") {
                     trail.clear();
-                    here = root;
+                    here = Found::ROOT;
                 }
                 rest.extend(steps(&target));
                 continue;
@@ -143,16 +178,23 @@ impl Session {
         Ok(here)
     }
 
-    pub(super) async fn lookup(
+    async fn lookup(
         &self,
         parent: InodeNo,
-        name: &[u8],
+        (name, wanted): (&[u8], Wanted),
         path: &Path,
-    ) -> Result<Attr, Error> {
+    ) -> Result<Found, Error> {
         let name = checked("lookup", path, name)?;
         let caller: Caller<'_> = self.options.identity.caller();
-        let call = Call::Lookup(wire::Lookup { caller, parent, name });
-        self.call("lookup", path, &call).await?.entry().ok_or_else(|| broken("lookup", path))
+        let args = wire::Lookup { caller, parent, name };
+        let call = match wanted {
+            Wanted::Attributes => Call::Lookup(args),
+            Wanted::NumberAndKind => Call::Resolve(args),
+        };
+        let reply = self.call("lookup", path, &call).await?;
+        let attr = reply.entry().ok_or_else(|| broken("lookup", path))?;
+        let is_whole = wanted == Wanted::Attributes;
+        Ok(Found { inode: attr.inode, kind: attr.kind, attr: is_whole.then_some(attr) })
     }
 
     pub(crate) async fn getattr(&self, inode: InodeNo, path: &Path) -> Result<Attr, Error> {
@@ -195,16 +237,17 @@ impl Session {
             return Err(refused(op, path, Status::Exists));
         };
         let refused_link_count = self.refused_link_count.get().saturating_sub(1);
-        let attr = match self.walk(&parent, LastLink::Follow, refused_link_count).await {
-            Ok(attr) => attr,
+        let wanted = (LastLink::Follow, Wanted::NumberAndKind);
+        let found = match self.walk(&parent, wanted, refused_link_count).await {
+            Ok(found) => found,
             // The error names the whole path, not the part that was walked.
             Err(Error::Op { status, .. }) => return Err(refused(op, path, status)),
             Err(error) => return Err(error),
         };
-        if attr.kind != FileKind::Directory {
+        if found.kind != FileKind::Directory {
             return Err(refused(op, path, Status::NotDirectory));
         }
-        Ok(Target { parent: attr.inode, name: name.as_bytes().to_vec() })
+        Ok(Target { parent: found.inode, name: name.as_bytes().to_vec() })
     }
 }
 
