@@ -226,9 +226,14 @@ impl ClientLane {
         self.frontend.client.map()
     }
 
+    /// Whether a call may begin now.
+    pub(crate) fn has_space(&self) -> bool {
+        self.calls.len() < CALL_COUNT_MAX
+    }
+
     /// Completes when the next call may begin; `None`: now.
     pub(crate) fn permit(&mut self) -> Option<oneshot::Receiver<()>> {
-        if self.calls.len() < CALL_COUNT_MAX {
+        if self.has_space() {
             return None;
         }
         let (sender, receiver) = oneshot::channel();

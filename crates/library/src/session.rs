@@ -8,7 +8,7 @@
 //! Invariant: the lane is borrowed only between awaits.
 
 use crate::lane::{ClientLane, Failure, PendingAnswer, Reply};
-use crate::{ConnectOptions, Error};
+use crate::{ConnectOptions, Error, File};
 use client::Call;
 use futures::channel::oneshot;
 use interface::Bulk;
@@ -41,8 +41,13 @@ const CLOSE_COUNT_MAX: usize = 32;
 pub(crate) struct Session {
     lane: RefCell<ClientLane>,
     pub(crate) options: ConnectOptions,
+    /// Closed files whose closes were not sent yet, oldest first. They are sent together with the next
+    /// call that is not a walk's: that usually goes to the same server.
+    closed: RefCell<VecDeque<File>>,
     /// Closes in the background, oldest first.
     closing: RefCell<VecDeque<(PendingAnswer, PathBuf)>>,
+    /// Walks in progress.
+    walk_count: Cell<usize>,
     /// The goodbye was begun.
     left: Cell<bool>,
     /// See [`crate::Volume::refuse_links`].
@@ -56,7 +61,9 @@ impl Session {
         Ok(Self {
             lane,
             options: options.clone(),
+            closed: RefCell::default(),
             closing: RefCell::default(),
+            walk_count: Cell::new(0),
             left: Cell::new(false),
             refused_link_count: Cell::new(0),
         })
@@ -82,7 +89,13 @@ impl Session {
 
     /// Sleeps until an event. False when there will be no further event: the ring failed.
     pub(crate) fn turn(&self) -> bool {
-        self.lane.borrow_mut().turn()
+        let mut lane = self.lane.borrow_mut();
+        while self.walk_count.get() == 0 && lane.has_space() {
+            let Some(file) = self.closed.borrow_mut().pop_front() else { break };
+            let answered = lane.begin(&Call::Close(file.handle));
+            self.closing.borrow_mut().push_back((answered, file.path));
+        }
+        lane.turn()
     }
 
     /// Makes a call and waits for the answer.
@@ -99,6 +112,13 @@ impl Session {
     /// Begins a call, as soon as fewer than the maximum are in flight; [`Self::end`] waits for its
     /// answer.
     pub(crate) async fn begin(&self, call: &Call<'_>) -> PendingAnswer {
+        if !matches!(call, Call::Resolve(_)) {
+            self.send_closes().await;
+        }
+        self.begin_alone(call).await
+    }
+
+    async fn begin_alone(&self, call: &Call<'_>) -> PendingAnswer {
         loop {
             let permit = self.lane.borrow_mut().permit();
             match permit {
@@ -137,21 +157,31 @@ impl Session {
         self.lane.borrow_mut().release(bulk);
     }
 
-    /// Lets a close continue in the background; waits while there are too many. An error is an
-    /// earlier close's.
-    pub(crate) async fn end_in_background(
-        &self,
-        answered: PendingAnswer,
-        path: PathBuf,
-    ) -> Result<(), Error> {
-        self.closing.borrow_mut().push_back((answered, path));
+    /// Closes a file in the background; waits while there are too many. An error is an earlier
+    /// close's.
+    pub(crate) async fn close(&self, file: File) -> Result<(), Error> {
+        self.closed.borrow_mut().push_back(file);
+        if self.closed.borrow().len() >= CLOSE_COUNT_MAX {
+            self.send_closes().await;
+        }
         self.reap_closes(CLOSE_COUNT_MAX).await
+    }
+
+    async fn send_closes(&self) {
+        loop {
+            let Some(file) = self.closed.borrow_mut().pop_front() else { return };
+            let answered = self.begin_alone(&Call::Close(file.handle)).await;
+            self.closing.borrow_mut().push_back((answered, file.path));
+        }
     }
 
     /// Waits until at most `pending_count` closes are in flight; returns the first error of the
     /// others.
     pub(crate) async fn reap_closes(&self, pending_count: usize) -> Result<(), Error> {
         let mut outcome = Ok(());
+        if pending_count == 0 {
+            self.send_closes().await;
+        }
         loop {
             let oldest = {
                 let mut closing = self.closing.borrow_mut();

@@ -61,12 +61,6 @@ impl Session {
         Ok(File { path: path.to_path_buf(), attr, handle })
     }
 
-    /// Closes a file, in the background.
-    pub(crate) async fn close(&self, file: File) -> Result<(), Error> {
-        let answered = self.begin(&Call::Close(file.handle)).await;
-        self.end_in_background(answered, file.path).await
-    }
-
     /// Waits until all changes to an open file, from any client, are durable: names, attributes,
     /// contents.
     pub(crate) async fn sync_file(&self, file: &File) -> Result<(), Error> {

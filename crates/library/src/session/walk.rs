@@ -5,6 +5,7 @@ use super::{Session, broken, refused};
 use crate::path::{Step, split, steps, wants_directory};
 use crate::{Dir, DirEntry, Error};
 use client::{Answer, Call};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
@@ -40,6 +41,22 @@ impl Found {
 enum Wanted {
     Attributes,
     NumberAndKind,
+}
+
+/// A walk in progress.
+struct Walk<'s>(&'s Cell<usize>);
+
+impl<'s> Walk<'s> {
+    fn begin(walk_count: &'s Cell<usize>) -> Self {
+        walk_count.set(walk_count.get() + 1);
+        Self(walk_count)
+    }
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// Whether a walk follows a symbolic link at the end of the path.
@@ -134,8 +151,8 @@ impl Session {
         self.link_target(attr.inode, path).await.map(OsString::from_vec)
     }
 
-    /// Walks from the root, name by name. The last `refused_link_count` names must not be symbolic
-    /// links.
+    /// Walks from the root, name by name; closes wait meanwhile. The last `refused_link_count` names
+    /// must not be symbolic links.
     async fn walk(
         &self,
         path: &Path,
@@ -143,6 +160,7 @@ impl Session {
         refused_link_count: usize,
     ) -> Result<Found, Error> {
         let mut rest = steps(path.as_os_str().as_bytes());
+        let _walk = Walk::begin(&self.walk_count);
         let mut trail: Vec<Found> = Vec::new();
         let mut here = Found::ROOT;
         let mut link_count = 0;
