@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 const INTERRUPTED: Errno = Errno(4);
 const NOT_FOUND: Errno = Errno(2);
+const NOT_PERMITTED: Errno = Errno(1);
 const IO: Errno = Errno(5);
 const EXISTS: Errno = Errno(17);
 const NO_SPACE: Errno = Errno(28);
@@ -219,6 +220,11 @@ impl Job {
                     return self.go(Step::OpenDirect, token, objects, io);
                 }
                 self.on_open_direct(Err(NOT_FOUND), token, objects, io)
+            }
+            // The file belongs to another user.
+            Err(NOT_PERMITTED) if objects.access_flag != 0 => {
+                objects.access_flag = 0;
+                self.again(token, objects, io)
             }
             Err(NOT_FOUND) if self.kind.creates() && self.step == Step::Open => {
                 self.go(Step::Create, token, objects, io)
@@ -428,14 +434,15 @@ impl Job {
             }
             Step::Follow => return false,
             Step::Open => {
-                (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags: libc::O_RDWR })
+                let flags = libc::O_RDWR | objects.access_flag;
+                (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags })
             }
             Step::Create => {
-                let flags = libc::O_RDWR | libc::O_CREAT;
+                let flags = libc::O_RDWR | libc::O_CREAT | objects.access_flag;
                 (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags })
             }
             Step::OpenDirect => {
-                let flags = libc::O_RDWR | libc::O_DIRECT;
+                let flags = libc::O_RDWR | libc::O_DIRECT | objects.access_flag;
                 (FaultPoint::ObjectOpen, Op::Open { dir: store, path, flags })
             }
             Step::MakeDir(level) => {

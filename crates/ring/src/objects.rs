@@ -64,6 +64,9 @@ pub(crate) struct Objects {
     pub(crate) knows_cached: bool,
     /// Objects are also opened past the page cache.
     pub(crate) direct: bool,
+    /// With this flag of open(2) a read of an object writes no time of access, which nobody looks at;
+    /// 0 when it was refused once, because a file belongs to another user.
+    pub(crate) access_flag: libc::c_int,
     /// Reads and writes in flight, of all objects.
     moving_count: u32,
     open_count_max: usize,
@@ -123,6 +126,7 @@ impl Objects {
             uses_file_ranges,
             knows_cached: true,
             direct,
+            access_flag: libc::O_NOATIME,
             moving_count: 0,
             open_count_max: open_count_max.max(1),
             slots: Slab::new(),

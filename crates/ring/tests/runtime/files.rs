@@ -6,10 +6,11 @@ use interface::{
     StoreAction, StoreEvent, Ticket,
 };
 use ring::{DriverKind, FaultPoint, LogFile, Ring};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
 use wire::{Allocation, InodeNo, LaneId};
 
 const RESERVE_BYTES: u64 = 1 << 20;
@@ -257,6 +258,31 @@ fn an_object_is_written_read_truncated_synced_and_removed() {
     );
     assert_eq!(read(&mut ring, &mut recorder, (object, 0), 100), None);
     assert_eq!(ring.buffer_bytes(), 0, "every buffer was released");
+}
+
+#[test]
+fn a_read_writes_no_time_of_access_and_works_where_that_is_refused() {
+    let dir = tempdir();
+    let open = |faults: Vec<(FaultPoint, Errno)>| {
+        let (mut ring, mut recorder) = open(dir.path(), 0, &Arc::new(Mutex::new(faults)));
+        turns(&mut ring, &mut recorder, |recorder| !recorder.events.is_empty());
+        (ring, recorder)
+    };
+    let (mut ring, mut recorder) = open(vec![]);
+    assert_eq!(write(&mut ring, &mut recorder, (object(9), 0), b"bytes"), done(Ok(())));
+    drop(ring);
+    let path = dir.path().join("03/00/0000000000000009.1");
+    let early = UNIX_EPOCH + Duration::from_secs(1);
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_times(FileTimes::new().set_accessed(early)).unwrap();
+    let reads = |faults: Vec<(FaultPoint, Errno)>| {
+        let (mut ring, mut recorder) = open(faults);
+        read(&mut ring, &mut recorder, (object(9), 0), 5).map(|bulk| bulk.bulk_bytes)
+    };
+    assert_eq!(reads(vec![]), Some(5));
+    assert_eq!(fs::metadata(&path).unwrap().accessed().unwrap(), early);
+    // As of a file that belongs to another user.
+    assert_eq!(reads(vec![(FaultPoint::ObjectOpen, Errno(1))]), Some(5));
 }
 
 #[test]
