@@ -12,7 +12,7 @@ use crate::kernel_queue::Queues;
 use crate::mailbox::Waker;
 use crate::mount_table::MountsBelow;
 use crate::notify::Notifier;
-use interface::{Bulk, Event, KernelEvent, KernelNotify, KernelSlot, LogLevel, Span, Ticket};
+use interface::{Bulk, Event, KernelEvent, KernelNotify, KernelSlot, LogLevel, Mono, Span, Ticket};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io;
@@ -162,7 +162,7 @@ impl Kernel {
             Transport::Uring => Some(Queues::new(device.try_clone()?, cores, queue_depth)),
         };
         let serves_device = is_first || transport == Transport::Classic;
-        let classic = serves_device.then(|| Classic::new(device));
+        let classic = serves_device.then(|| Classic::new(device, queues.is_some()));
         Ok(Self { classic, queues, notifier, unsubmitted: false, ended: false, opened: false })
     }
 
@@ -218,6 +218,11 @@ impl Kernel {
     /// Whether there is more to read without waiting.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ended && self.classic.as_ref().is_some_and(Classic::is_ready)
+    }
+
+    /// When the lane waits for requests on `/dev/fuse` again, if it does not now.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.classic.as_ref().filter(|_| !self.ended).and_then(Classic::rests_until)
     }
 
     /// The command of a queue entry has completed. Logs a failed registration.

@@ -2,19 +2,23 @@
 //! the turn's other operations; writev(2) a large one at once. A lone FLUSH is replied to at once too:
 //! a close goes on with a RELEASE, which then comes with what its process asks next.
 //!
+//! Beside queues over io_uring it brings little but FORGETs, one for each file that is removed, and nobody
+//! waits for these: behind some, the lane looks again a moment later, and the kernel gives several together.
+//!
 //! The kernel wakes one lane for a request: each waits exclusively. A lane that has no buffer for a
 //! request does not wait for one, so that another lane gets it. Invariant: a request's slot retains
 //! the buffer of its WRITE data until the reply.
 
 use crate::abi::{
-    IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_INIT, OP_WRITE, WRITE_IN_BYTES, out_header,
+    IN_HEADER_BYTES, InHeader, KERNEL_DATA_BYTES_MAX, OP_BATCH_FORGET, OP_FORGET, OP_INIT,
+    OP_WRITE, WRITE_IN_BYTES, out_header,
 };
 use crate::buffer::BUFFER_BYTES_MAX;
 use crate::driver::{Kind, Op, Token};
 use crate::io_context::IoContext;
 use crate::kernel::{Answer, Life};
 use crate::number::u32_of;
-use interface::{BufId, Bulk, Event, KernelEvent, KernelSlot, NO_MAC};
+use interface::{BufId, Bulk, Event, KernelEvent, KernelSlot, Mono, NO_MAC};
 use rustix::io::Errno;
 use slab::Slab;
 use std::io::IoSlice;
@@ -25,6 +29,8 @@ use wire::Status;
 const READ_COUNT_MAX: usize = 64;
 /// The most wake-ups without a second read.
 const PAUSE_COUNT_MAX: u32 = 63;
+/// How long FORGETs may gather.
+const REST_MS: u64 = 4;
 
 /// The largest reply that is copied for the driver to write: a copy of more costs more than a call.
 const COPIED_BYTES_MAX: usize = 8 * 1024;
@@ -55,6 +61,33 @@ pub(crate) struct Classic {
     /// Memory of written ones, for reuse.
     spare: Vec<Vec<u8>>,
     more: SecondReads,
+    rest: Rest,
+}
+
+/// Whether the lane waits for requests.
+#[derive(Debug)]
+struct Rest {
+    /// All other requests but FORGET, INTERRUPT and INIT come over queues.
+    has_queues: bool,
+    /// FORGETs were read: until when it does not wait for more.
+    until: Option<Mono>,
+}
+
+impl Rest {
+    /// A request was read. Returns whether a rest begins.
+    fn begins(&mut self, request: &[u8], now: Mono) -> bool {
+        let header = InHeader::read(request).filter(|_| self.has_queues);
+        let begins = header.is_some_and(|it| matches!(it.opcode, OP_FORGET | OP_BATCH_FORGET));
+        if begins {
+            self.until = Some(now.after_ms(REST_MS));
+        }
+        begins
+    }
+
+    fn is_over(&mut self, now: Mono) -> bool {
+        self.until = self.until.filter(|until| now < *until);
+        self.until.is_none()
+    }
 }
 
 /// Whether a wake-up reads on after its first request. A read that finds nothing costs a system
@@ -90,9 +123,10 @@ pub(crate) struct Replied {
 }
 
 impl Classic {
-    pub(crate) const fn new(device: OwnedFd) -> Self {
+    pub(crate) const fn new(device: OwnedFd, has_queues: bool) -> Self {
         Self {
             device,
+            rest: Rest { has_queues, until: None },
             armed: false,
             arrived: None,
             has_more: false,
@@ -106,7 +140,7 @@ impl Classic {
     }
 
     pub(crate) fn arm(&mut self, io: &mut IoContext) {
-        if self.armed || self.has_more {
+        if self.armed || self.has_more || !self.rest.is_over(io.now.mono) {
             return;
         }
         let Some(buf) = self.take_buf(io) else { return };
@@ -122,6 +156,11 @@ impl Classic {
     pub(crate) const fn on_read(&mut self, result: Result<u32, interface::Errno>) {
         self.armed = false;
         self.arrived = Some(result);
+    }
+
+    /// When the lane waits for requests again.
+    pub(crate) const fn rests_until(&self) -> Option<Mono> {
+        self.rest.until
     }
 
     pub(crate) const fn is_ready(&self) -> bool {
@@ -151,7 +190,12 @@ impl Classic {
         let mut request_count = 0;
         match (self.arrived.take(), self.buf) {
             (Some(Ok(request_bytes)), Some(buf)) => {
+                let request = io.pool.bytes(buf, 0, request_bytes as usize);
+                let rests = self.rest.begins(request, io.now.mono);
                 let is_awaited = self.take(buf, request_bytes as usize, io);
+                if rests {
+                    return Life::On;
+                }
                 request_count = 1;
                 if is_awaited && !self.more.may_try() {
                     return Life::On;
@@ -293,6 +337,25 @@ const _: () = assert!(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn forgets_gather_beside_queues_and_nothing_else_does() {
+        let request = |opcode: u32| {
+            let mut bytes = [0; IN_HEADER_BYTES];
+            bytes[4..8].copy_from_slice(&opcode.to_ne_bytes());
+            bytes
+        };
+        let (now, later) = (Mono(5), Mono(5).after_ms(REST_MS));
+        let mut rest = Rest { has_queues: true, until: None };
+        assert!(!rest.begins(&request(crate::abi::OP_INTERRUPT), now) && rest.is_over(now));
+        for opcode in [OP_FORGET, OP_BATCH_FORGET] {
+            assert!(rest.begins(&request(opcode), now));
+            assert!(!rest.is_over(now) && rest.until == Some(later));
+            assert!(rest.is_over(later) && rest.until.is_none(), "no further wake-up");
+        }
+        let mut rest = Rest { has_queues: false, until: None };
+        assert!(!rest.begins(&request(OP_FORGET), now) && rest.is_over(now));
+    }
 
     #[test]
     fn second_reads_that_find_nothing_become_rare_and_one_that_finds_some_ends_that() {

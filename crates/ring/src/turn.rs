@@ -443,7 +443,9 @@ impl Parts {
         let log_at = self.log.as_ref().and_then(Log::deadline);
         let pool_at = self.io.pool.trim_at();
         let conns_at = self.conns.deadline(self.is_starved());
-        let deadlines = [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at];
+        let kernel_at = self.kernel.as_ref().and_then(Kernel::deadline);
+        let deadlines =
+            [self.alarms.next(), conns_at, retry_at, listener_at, log_at, pool_at, kernel_at];
         match deadlines.into_iter().flatten().min() {
             None => Wait::Ever,
             // Relative to the turn's one clock reading: the sleep may last longer by the turn's
