@@ -5,6 +5,9 @@
 //! reply with new files ─▶ range ─▶ take_new_file ─▶ Call::CreateBehind ─▶ end_new_file
 //! another boot of the server ─▶ the ranges are void; what is under way is claimed
 //! ```
+//! A program that creates several files has a block of numbers of its own: so files that one program makes have
+//! numbers in a row also where several make files at a time, and are read in that order by another one.
+//!
 //! Invariant: a number is taken once, and while a create with one of the range before the last is under
 //! way, none is taken of a further range: the server remembers a few ranges.
 
@@ -22,16 +25,121 @@ use wire::{
 
 /// So many ranges of a shard are known at a time.
 const RANGE_COUNT_MAX: usize = 4;
+/// A block ends before each multiple of this.
+pub const NUMBER_BLOCK: u64 = 64;
+/// Files that a program has created before it has a block.
+const CREATED_COUNT_MIN: u32 = 4;
+/// Programs whose files are counted.
+const CREATOR_COUNT_MAX: usize = 8;
+/// The block of all programs that have none.
+const ANYBODY: u32 = 0;
 
 /// Numbers that a server has given to this lane.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Range {
     shard: ShardId,
     server_index: usize,
     boot_id: u64,
     first: u64,
+    /// The numbers from here on are in no block.
     next: u64,
     end: u64,
+    /// Those with numbers left.
+    blocks: Vec<Block>,
+}
+
+/// Numbers of one program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Block {
+    creator: u32,
+    next: u64,
+    end: u64,
+}
+
+/// Programs that have created files, by their process ids; the latest is the last.
+#[derive(Debug, Default)]
+struct Creators {
+    counts: Vec<(u32, u32)>,
+    /// Who has taken the last numbers of the block of anybody, and how many.
+    alone: (u32, u32),
+}
+
+/// Whose block a number is taken of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Taker {
+    Anybody,
+    /// One that has taken the last numbers of the block of anybody: the block is its own now.
+    Heir(u32),
+    Creator(u32),
+}
+
+impl Creators {
+    /// A program creates a file.
+    fn count(&mut self, creator: u32) -> Taker {
+        let known = self.counts.iter().position(|(known, _)| *known == creator);
+        let before = known.map_or(0, |index| self.counts.remove(index).1);
+        if self.counts.len() >= CREATOR_COUNT_MAX {
+            self.counts.remove(0);
+        }
+        let count = before.saturating_add(1);
+        self.counts.push((creator, count));
+        let alone = if self.alone.0 == creator { self.alone.1 } else { 0 };
+        if count < CREATED_COUNT_MIN || creator == ANYBODY {
+            self.alone = (creator, alone + 1);
+            return Taker::Anybody;
+        }
+        let is_heir = count == CREATED_COUNT_MIN && alone + 1 >= CREATED_COUNT_MIN;
+        if is_heir { Taker::Heir(creator) } else { Taker::Creator(creator) }
+    }
+}
+
+impl Range {
+    const fn has_numbers(&self) -> bool {
+        self.next < self.end || !self.blocks.is_empty()
+    }
+
+    fn take(&mut self, taker: Taker) -> Option<u64> {
+        let creator = match taker {
+            Taker::Anybody => ANYBODY,
+            Taker::Heir(creator) => {
+                let inherited = self.blocks.iter_mut().find(|block| block.creator == ANYBODY);
+                inherited.into_iter().for_each(|block| block.creator = creator);
+                creator
+            }
+            Taker::Creator(creator) => creator,
+        };
+        let own = self.blocks.iter().position(|block| block.creator == creator);
+        let index = own.or_else(|| self.new_block(creator))?;
+        let block = &mut self.blocks[index];
+        let number = block.next;
+        block.next += 1;
+        if block.next == block.end {
+            self.blocks.remove(index);
+        }
+        Some(number)
+    }
+
+    /// Numbers for a program that has none left: if all are in blocks, half of the longest rest.
+    fn new_block(&mut self, creator: u32) -> Option<usize> {
+        let block = if self.next < self.end {
+            let end = self.end.min((self.next / NUMBER_BLOCK + 1) * NUMBER_BLOCK);
+            let next = core::mem::replace(&mut self.next, end);
+            Block { creator, next, end }
+        } else {
+            let rest = |block: &Block| block.end - block.next;
+            let index = (0..self.blocks.len()).max_by_key(|index| rest(&self.blocks[*index]))?;
+            let longest = &mut self.blocks[index];
+            if rest(longest) == 1 {
+                longest.creator = creator;
+                return Some(index);
+            }
+            let end = longest.end;
+            longest.end -= rest(longest) / 2;
+            Block { creator, next: longest.end, end }
+        };
+        self.blocks.push(block);
+        Some(self.blocks.len() - 1)
+    }
 }
 
 /// The numbers of a lane.
@@ -39,6 +147,7 @@ struct Range {
 pub(crate) struct NewFileNumbers {
     /// In the order in which they were given.
     ranges: Vec<Range>,
+    creators: Creators,
     /// Numbers of creates under way.
     unanswered: BTreeSet<InodeNo>,
     /// Directories with a Claim under way.
@@ -64,12 +173,17 @@ impl NewFileNumbers {
         self.ranges.push(range);
     }
 
-    fn take(&mut self, shard: ShardId, (server_index, boot_id): (usize, u64)) -> Option<InodeNo> {
+    fn take(
+        &mut self,
+        shard: ShardId,
+        (server_index, boot_id): (usize, u64),
+        creator: u32,
+    ) -> Option<InodeNo> {
         let of_shard = self.ranges.iter_mut().filter(|range| {
             (range.shard, range.server_index, range.boot_id) == (shard, server_index, boot_id)
         });
         let mut of_shard: Vec<&mut Range> = of_shard.collect();
-        let index = of_shard.iter().position(|range| range.next < range.end)?;
+        let index = of_shard.iter().position(|range| range.has_numbers())?;
         let lowest = index.saturating_sub(1);
         let is_recent = |inode: &InodeNo| {
             let mut recent = of_shard.iter().skip(lowest);
@@ -78,25 +192,24 @@ impl NewFileNumbers {
         if !self.unanswered.iter().all(is_recent) {
             return None;
         }
-        let range = of_shard.get_mut(index)?;
-        let inode = InodeNo(range.next);
-        range.next += 1;
+        let taker = self.creators.count(creator);
+        let inode = InodeNo(of_shard.get_mut(index)?.take(taker)?);
         self.unanswered.insert(inode);
         Some(inode)
     }
 }
 
 impl Client {
-    /// A number for a file that is created behind, in a directory with this number. The call must be made,
-    /// or the number given up by [`Self::end_new_file`].
-    pub fn take_new_file(&mut self, directory: InodeNo) -> Option<InodeNo> {
+    /// A number for a file that a process creates behind, in a directory with this number. The call must be
+    /// made, or the number given up by [`Self::end_new_file`].
+    pub fn take_new_file(&mut self, directory: InodeNo, creator: u32) -> Option<InodeNo> {
         let server_index = self.servers.server_of_inode(directory);
         let server = self.servers.server(server_index)?;
         if slots_behind(server.slot_count()) == 0 {
             return None;
         }
         let boot_id = server.boot_id();
-        self.new_files.take(directory.shard(), (server_index, boot_id))
+        self.new_files.take(directory.shard(), (server_index, boot_id), creator)
     }
 
     /// A number is used, or never will be.
@@ -157,7 +270,8 @@ impl Client {
         let NewFiles { first: InodeNo(first), count, .. } = given;
         let (shard, server_index) = (given.first.shard(), link.server_index());
         let end = first.saturating_add(count.into());
-        self.new_files.add(Range { shard, server_index, boot_id, first, next: first, end });
+        let (next, blocks) = (first, Vec::new());
+        self.new_files.add(Range { shard, server_index, boot_id, first, next, end, blocks });
     }
 
     /// The server knows nothing of this client any more.
@@ -217,11 +331,48 @@ mod tests {
     fn range(first: u64, count: u64) -> Range {
         let InodeNo(first) = InodeNo::new(SHARD.index(), first);
         let (server_index, boot_id) = SERVER;
-        Range { shard: SHARD, server_index, boot_id, first, next: first, end: first + count }
+        let (shard, next, end) = (SHARD, first, first + count);
+        Range { shard, server_index, boot_id, first, next, end, blocks: Vec::new() }
     }
 
     fn take(numbers: &mut NewFileNumbers) -> Option<u64> {
-        numbers.take(SHARD, SERVER).map(InodeNo::count)
+        take_for(numbers, 1)
+    }
+
+    fn take_for(numbers: &mut NewFileNumbers, creator: u32) -> Option<u64> {
+        let taken = numbers.take(SHARD, SERVER, creator).map(InodeNo::count);
+        numbers.unanswered.clear();
+        taken
+    }
+
+    #[test]
+    fn files_of_one_program_have_numbers_in_a_row_while_others_create() {
+        let mut numbers = NewFileNumbers::default();
+        numbers.add(range(64, 1024));
+        let mut taken = [Vec::new(), Vec::new(), Vec::new()];
+        for _ in 0..200 {
+            for (files, creator) in taken.iter_mut().zip(1..) {
+                files.extend(take_for(&mut numbers, creator));
+            }
+        }
+        for files in &taken {
+            let in_row = files.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
+            assert!(in_row >= 190, "{files:?}");
+        }
+        let mut all = taken.concat();
+        all.extend(core::iter::from_fn(|| take_for(&mut numbers, 9)));
+        all.sort_unstable();
+        assert!(all.into_iter().eq(64..1088), "each number once, and all of them");
+    }
+
+    #[test]
+    fn files_of_a_program_alone_and_of_programs_that_make_one_each_are_in_a_row() {
+        let mut numbers = NewFileNumbers::default();
+        numbers.add(range(64, 1024));
+        let mut taken: Vec<u64> = (0..100).filter_map(|_| take(&mut numbers)).collect();
+        assert!(taken.iter().copied().eq(64..164));
+        taken = (10..70).filter_map(|creator| take_for(&mut numbers, creator)).collect();
+        assert!(taken.iter().copied().eq(192..252));
     }
 
     #[test]
@@ -233,7 +384,7 @@ mod tests {
         numbers.add(range(10, 2));
         assert_eq!(take(&mut numbers), None, "it was given a second time");
         numbers.add(range(20, 1));
-        assert_eq!(numbers.take(ShardId::meta(4), SERVER), None);
+        assert_eq!(numbers.take(ShardId::meta(4), SERVER, 1), None);
         assert_eq!((take(&mut numbers), take(&mut numbers)), (Some(20), None));
     }
 
@@ -241,16 +392,18 @@ mod tests {
     fn those_of_another_boot_are_void() {
         let mut numbers = NewFileNumbers::default();
         numbers.add(range(10, 2));
-        assert_eq!(numbers.take(SHARD, (0, 8)), None);
-        assert_eq!(numbers.take(SHARD, (1, 7)), None);
+        assert_eq!(numbers.take(SHARD, (0, 8), 1), None);
+        assert_eq!(numbers.take(SHARD, (1, 7), 1), None);
         numbers.add(Range { boot_id: 8, ..range(30, 1) });
-        assert_eq!(numbers.take(SHARD, (0, 8)).map(InodeNo::count), Some(30));
+        assert_eq!(numbers.take(SHARD, (0, 8), 1).map(InodeNo::count), Some(30));
         assert_eq!(take(&mut numbers), None);
     }
 
     #[test]
     fn no_create_of_an_old_range_is_under_way_when_a_later_one_is_begun() {
         let mut numbers = NewFileNumbers::default();
+        let take =
+            |numbers: &mut NewFileNumbers| numbers.take(SHARD, SERVER, 1).map(InodeNo::count);
         [10, 20, 30].into_iter().for_each(|first| numbers.add(range(first, 1)));
         assert_eq!((take(&mut numbers), take(&mut numbers)), (Some(10), Some(20)));
         assert_eq!(take(&mut numbers), None);

@@ -139,7 +139,7 @@ impl MountLane {
         if !table.directories.begin(directory, at) {
             return None;
         }
-        let inode = self.client.take_new_file(directory);
+        let inode = self.client.take_new_file(directory, header.pid);
         let handle = inode.and_then(|_| self.client.begin_handle(open_for));
         let attr = inode.map(|inode| new_file(&create, inode, at));
         let made = attr.zip(handle).filter(|(attr, handle)| {

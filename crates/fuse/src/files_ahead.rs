@@ -1,7 +1,9 @@
 //! Small files that are read one after the other, as `cp -r`, `tar c`, `grep -r` and data loaders read
 //! them: the contents of the next ones are asked for ahead, several in one message, so that a program
 //! waits for one exchange in many files. The next ones are those with the next inode numbers: files that
-//! were made one after the other have numbers in that order, and so have listings.
+//! were made one after the other have numbers in that order, and so have listings. Files that several
+//! programs have made at a time have them in blocks, one program in each ([`NUMBER_BLOCK`]), so the next
+//! block is asked for only by who has read on into it before, and who goes on in another block goes on.
 //!
 //! ```text
 //! READ of a small file ─▶ in order, several times ─▶ ask for the next ones ─▶ asked ─ answered ─▶ here
@@ -20,7 +22,8 @@ use crate::leases::version_of;
 use crate::pending::Continuation;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use client::{Answer, Asked, Call, CallId, Granted};
+use client::{Answer, Asked, Call, CallId, Granted, NUMBER_BLOCK};
+use core::ops::Range;
 use interface::{Action, Bulk, FileVersion, Mono, Span, Turn};
 use wire::{Attr, FileKind, InodeNo, Read, Status};
 
@@ -35,6 +38,8 @@ const WINDOW_MAX: u64 = 32;
 const WINDOW_MIN: u64 = 4;
 /// Files that are read in order before the next ones are asked for.
 const RUN_MIN: u64 = 4;
+/// A program that has read so many in order is expected to do that wherever it goes on.
+const LONG_RUN_MIN: u64 = 16;
 /// Readers that go on at different places, at a time.
 const READER_COUNT_MAX: usize = 8;
 /// A reader may leave out so many numbers, less one: others' files, and those of other readers.
@@ -45,12 +50,16 @@ const UNUSED_MS_MAX: u64 = 1_000;
 /// Files that are read in the order of their numbers.
 #[derive(Clone, Copy, Debug)]
 struct Reader {
+    /// The process that has read last.
+    pid: u32,
     last: u64,
     /// Files that it has read in order.
     run: u64,
     /// The first number that was not looked at.
     next: u64,
     window: u64,
+    /// It has read on from one block of numbers into the next.
+    crosses: bool,
 }
 
 /// The contents of a file.
@@ -75,8 +84,8 @@ pub(crate) struct FilesAhead {
     calls: BTreeMap<u64, (InodeNo, Option<Asked>)>,
     call_count: u64,
     bytes: u64,
-    /// The READ for which files are to be looked for.
-    seen: Option<Read>,
+    /// The READ for which files are to be looked for, and its process.
+    seen: Option<(Read, u32)>,
     /// READs that have waited, and begin again.
     again: Vec<usize>,
     /// When files are looked at for their age.
@@ -89,21 +98,29 @@ impl FilesAhead {
         call.0 >= FIRST_CALL && call.0 < FIRST_CALL << 1
     }
 
-    /// A file is read. Returns the place of its reader.
-    fn read(&mut self, number: u64) -> usize {
+    /// A file is read by a process. Returns the place of its reader.
+    fn read(&mut self, number: u64, pid: u32) -> usize {
         let goes_on = |it: &Reader| number > it.last && number - it.last <= STEP_MAX;
         let was_here = |it: &Reader| number <= it.last && it.last - number < STEP_MAX;
-        let reader = if let Some(index) = self.readers.iter().position(goes_on) {
+        let readers = &self.readers;
+        let own = readers.iter().position(|it| it.pid == pid && goes_on(it));
+        let reader = if let Some(index) = own.or_else(|| readers.iter().position(goes_on)) {
             let reader = self.readers.remove(index);
             let next = reader.next.max(number + 1);
-            Reader { last: number, run: reader.run + 1, next, ..reader }
-        } else if let Some(index) = self.readers.iter().position(was_here) {
+            let crosses = reader.crosses || block_of(number) > block_of(reader.last);
+            Reader { pid, last: number, run: reader.run + 1, next, crosses, ..reader }
+        } else if let Some(index) = readers.iter().position(was_here) {
             self.readers.remove(index)
         } else {
+            let is_long = |it: &&Reader| it.pid == pid && it.run >= LONG_RUN_MIN;
+            let (run, window) = match readers.iter().rev().find(is_long) {
+                Some(long) => (long.run, long.window / 2),
+                None => (1, 0),
+            };
             if self.readers.len() >= READER_COUNT_MAX {
                 self.readers.remove(0);
             }
-            Reader { last: number, run: 1, next: number + 1, window: 0 }
+            Reader { pid, last: number, run, next: number + 1, window, crosses: false }
         };
         self.readers.push(reader);
         self.readers.len() - 1
@@ -111,7 +128,7 @@ impl FilesAhead {
 
     /// The numbers to look at for a reader, and how many files may be asked for. None while it has
     /// enough: several are asked for at once.
-    fn wanted(&mut self, index: usize) -> Option<(u64, u64)> {
+    fn wanted(&mut self, index: usize) -> Option<(Range<u64>, u64)> {
         let reader = &mut self.readers[index];
         if reader.run < RUN_MIN {
             return None;
@@ -121,8 +138,13 @@ impl FilesAhead {
         if count > reader.window / 2 {
             return None;
         }
+        let end =
+            if reader.crosses { u64::MAX } else { (block_of(reader.last) + 1) * NUMBER_BLOCK };
+        if reader.next >= end {
+            return None;
+        }
         reader.window = (reader.window * 2).clamp(WINDOW_MIN, WINDOW_MAX);
-        Some((reader.next, reader.window - count))
+        Some((reader.next..end, reader.window - count))
     }
 
     /// A file was read ahead in vain: readers begin with few again.
@@ -164,6 +186,11 @@ impl FilesAhead {
     }
 }
 
+/// The block of a file's number.
+const fn block_of(number: u64) -> u64 {
+    number / NUMBER_BLOCK
+}
+
 impl MountLane {
     /// Whether a READ is answered with what was read ahead.
     pub(crate) fn was_read_ahead(&mut self, turn: &mut Turn<'_>, pending_id: usize) -> bool {
@@ -176,7 +203,7 @@ impl MountLane {
             return false;
         };
         if read.file_offset == 0 {
-            self.ahead.seen = Some(read);
+            self.ahead.seen = Some((read, pending.pid));
         }
         let now = turn.now.mono;
         let current = self.small_file(now, read.inode).map(|attr| version_of(&attr));
@@ -234,15 +261,15 @@ impl MountLane {
         for pending_id in core::mem::take(&mut self.ahead.again) {
             self.begin(turn, pending_id);
         }
-        let Some(read) = self.ahead.seen.take() else { return };
+        let Some((read, pid)) = self.ahead.seen.take() else { return };
         let may = self.is_serving() && self.client.was_granted_any() && self.client.takes_calls();
         if !may || self.small_file(turn.now.mono, read.inode).is_none() {
             return;
         }
-        let index = self.ahead.read(read.inode.0);
-        let Some((first, mut count)) = self.ahead.wanted(index) else { return };
-        let (mut number, mut unknown_count) = (first, 0);
-        while count > 0 && unknown_count < STEP_MAX {
+        let index = self.ahead.read(read.inode.0, pid);
+        let Some((numbers, mut count)) = self.ahead.wanted(index) else { return };
+        let (mut number, mut unknown_count) = (numbers.start, 0);
+        while count > 0 && unknown_count < STEP_MAX && number < numbers.end {
             match self.small_file(turn.now.mono, InodeNo(number)) {
                 Some(attr) if self.ahead.bytes + attr.size_bytes > BYTES_MAX => break,
                 Some(attr) => {

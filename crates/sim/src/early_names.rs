@@ -102,7 +102,9 @@ impl EarlyWrites {
                 }
                 let at = core.server_time(now, parent)?;
                 let handle = core.begin_handle(open_for)?;
-                let Some(inode) = core.take_new_file(parent) else {
+                // Each directory's files are another program's.
+                let creator = u32::try_from(parent.0 % 7).unwrap_or(0);
+                let Some(inode) = core.take_new_file(parent, creator) else {
                     core.cancel_handle(handle.id);
                     return None;
                 };

@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use client::Cache;
+use client::{Cache, NUMBER_BLOCK};
 use interface::{BufId, Bulk, Event, KernelEvent, NO_MAC, Ticket};
 use wire::{
     Attr, Entry, FileKind, InodeNo, LaneId, LeaseKey, Op, Read, Status, Timestamp, Wire as _,
@@ -309,4 +309,51 @@ fn nothing_is_used_behind_the_end_of_a_connection() {
     mount.harness.all_notified();
     mount.asks_for(3, 0, FILE_BYTES);
     assert_eq!(indices(&mount.asked()), vec![3]);
+}
+
+/// Reads files one after the other; those that the server was asked for, each as often as it was.
+fn read_all(mount: &mut Mount, files: core::ops::Range<i64>) -> Vec<i64> {
+    let mut all = Vec::new();
+    for index in files {
+        mount.asks_for(index, 0, FILE_BYTES);
+        loop {
+            let asked = mount.asked();
+            if asked.is_empty() {
+                break;
+            }
+            asked.iter().for_each(|(index, received)| mount.answers(*index, received));
+            all.extend(indices(&asked));
+        }
+        assert_eq!(mount.harness.reply().bulk, Some(contents(index)));
+    }
+    all.sort_unstable();
+    all
+}
+
+/// The first file of the block behind that of [`FILE`].
+fn next_block() -> i64 {
+    let next = (FILE.0 / NUMBER_BLOCK + 1) * NUMBER_BLOCK;
+    next.cast_signed() - FILE.0.cast_signed()
+}
+
+#[test]
+fn files_of_the_next_block_are_asked_for_by_who_has_read_on_into_one() {
+    let (next, block) = (next_block(), NUMBER_BLOCK.cast_signed());
+    let mut mount = Mount::knows(&(0..next + 2 * block).map(small).collect::<Vec<_>>());
+    let asked = read_all(&mut mount, 0..next);
+    assert!(asked.iter().copied().eq(0..next), "those of this block, once each: {asked:?}");
+    let asked = read_all(&mut mount, next..next + block);
+    assert!(asked.contains(&(next + block)), "{asked:?}");
+}
+
+#[test]
+fn who_has_read_many_in_order_is_expected_to_go_on_so_elsewhere() {
+    let next = next_block();
+    let mut mount = Mount::knows(&(0..next + 60).map(small).collect::<Vec<_>>());
+    read_all(&mut mount, 0..20);
+    let asked = read_all(&mut mount, next + 30..next + 31);
+    assert_eq!(asked[..3], [next + 30, next + 31, next + 32], "{asked:?}");
+    let mut other = Mount::knows(&(0..next + 60).map(small).collect::<Vec<_>>());
+    read_all(&mut other, 0..8);
+    assert_eq!(read_all(&mut other, next + 30..next + 31), [next + 30], "too few to be sure");
 }

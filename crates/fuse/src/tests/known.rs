@@ -19,8 +19,8 @@ const PARENT: InodeNo = InodeNo((1 << 48) | 4);
 
 pub(super) fn cache() -> Arc<Cache> {
     let size = CacheSize {
-        name_count_max: 64,
-        attributes_count_max: 64,
+        name_count_max: 256,
+        attributes_count_max: 256,
         directory_count_max: 64,
         slot_count: 65_536,
     };
