@@ -144,6 +144,9 @@ impl MountLane {
         pending_id: usize,
         table: &Arc<Behind>,
     ) -> bool {
+        if self.looks_up_first(turn.now.mono, pending_id) {
+            return false;
+        }
         let Some(pending) = self.pendings.get(pending_id) else { return false };
         let Ok((header, mut args)) = split(&pending.request) else { return false };
         let Some(opcode) = Opcode::from_number(header.opcode) else { return false };

@@ -2,8 +2,8 @@
 //! ([`client::Cache`]).
 //!
 //! The kernel gets the rest of a lease as validity only from the lane that has it, because that one
-//! hears of its recall. What another lane has learned is answered with validity 0, and not more than
-//! twice: then this lane asks for a lease of its own, because the kernel asks each time.
+//! hears of its recall. What another lane has learned is answered with validity 0, and only a few
+//! times: then this lane asks for a lease of its own, because the kernel asks each time.
 //!
 //! Invariant: what a request changes is outdated for all lanes before the kernel gets the reply.
 
@@ -35,7 +35,16 @@ impl PendingRequest {
         let opcode = Opcode::from_number(header.opcode).ok_or(Status::NotImplemented)?;
         let decoder = RequestDecoder { header, args, groups, bulk: self.bulk };
         match self.progress {
-            Progress::Begun => decoder.decode(opcode),
+            Progress::Begun | Progress::LookedUp => decoder.decode(opcode),
+            // Both have the name alone.
+            Progress::LooksUp => match decoder.decode(Opcode::Lookup)? {
+                Decoded::Call(call, _) => Ok(Decoded::Call(call, Continuation::LookedUp)),
+                Decoded::Done
+                | Decoded::Release(..)
+                | Decoded::Init
+                | Decoded::Silent
+                | Decoded::Interrupt(_) => Err(Status::Invalid),
+            },
             Progress::Size(clears) => decoder.set_rest(clears),
             Progress::NeedsClear => decoder.clear_after_refusal(opcode),
             Progress::Cleared if opcode == Opcode::Fallocate => {

@@ -23,6 +23,7 @@ use crate::leases::Validity;
 use crate::names_behind::NewDirectory;
 use crate::node::Node;
 use crate::out::put_created;
+use crate::pending::Progress;
 use alloc::format;
 use alloc::sync::Arc;
 use client::{Answer, Call, Create, Granted, MakeBehind};
@@ -273,6 +274,32 @@ impl MountLane {
         Some(())
     }
 
+    /// Whether a request is an UNLINK whose name is to be looked up first: the name is not known, in a
+    /// directory whose names are changed behind. Otherwise the removal would be one of any file, and the
+    /// attributes of all would be unknown.
+    pub(crate) fn looks_up_first(&mut self, now: Mono, pending_id: usize) -> bool {
+        let Some(table) = self.behind.table.as_ref().filter(|table| !table.is_empty()) else {
+            return false;
+        };
+        let Some(pending) = self.pendings.get_mut(pending_id) else { return false };
+        if pending.progress == Progress::LooksUp {
+            return true;
+        }
+        let is_unlink =
+            split(&pending.request).is_ok_and(|(it, _)| it.opcode == Opcode::Unlink as u32);
+        if !is_unlink || pending.progress != Progress::Begun {
+            return false;
+        }
+        let Some(args) = unlink_of(&pending.request) else { return false };
+        let (directory, name) = (args.parent, args.name);
+        let looks_up = table.directories.is_held(directory)
+            && self.cache.as_ref().is_some_and(|it| it.found(now, directory, name).is_none());
+        if looks_up {
+            pending.progress = Progress::LooksUp;
+        }
+        looks_up
+    }
+
     /// A removal was answered whose caller has its answer.
     pub(crate) fn on_unlinked(
         &mut self,
@@ -324,7 +351,7 @@ impl MountLane {
     }
 
     /// The same where nothing is under way, and no lease has the attributes. The kernel asks again and
-    /// again, and the third time the server is asked, for a lease.
+    /// again, and after a few times the server is asked, for a lease.
     pub(crate) fn shown_again(
         &self,
         now: Mono,

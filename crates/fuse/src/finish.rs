@@ -41,6 +41,9 @@ impl MountLane {
             self.discard(turn, result);
             return;
         };
+        if pending.continuation == Continuation::LookedUp && result != Err(Status::NeedGroups) {
+            return self.go_on(turn, pending_id, Progress::LookedUp);
+        }
         let answer = match result {
             Ok(answer) => answer,
             Err(Status::NeedGroups) => return self.look_up_groups(turn, pending_id),

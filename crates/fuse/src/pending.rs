@@ -18,6 +18,8 @@ pub(crate) enum Continuation {
     LockWait,
     /// No payload; renamed directories move below other nodes.
     Renamed { from: Node, to: Node },
+    /// The name of an UNLINK was looked up; the UNLINK follows.
+    LookedUp,
     /// `fuse_entry_out`.
     Entry,
     /// `fuse_attr_out`.
@@ -97,6 +99,10 @@ pub(crate) enum Progress {
     NeedsClear,
     /// Privileges are cleared.
     Cleared,
+    /// The name of an UNLINK is being looked up.
+    LooksUp,
+    /// It was.
+    LookedUp,
 }
 
 /// When the groups of a process were asked for, and when they came.

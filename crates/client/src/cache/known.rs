@@ -9,10 +9,12 @@ use crate::{Answer, Call, Granted};
 use interface::{Mono, Span};
 use wire::{Attr, FileKind, InodeNo, LaneId, Layout, Name, Status};
 
-/// So often is answered what the kernel may not keep, before the server is asked: then it may.
-const UNKEPT_COUNT_MAX: u64 = 2;
+/// So often is answered what the kernel may not keep, before the server is asked: then it may. An
+/// exchange costs about as much as so many requests of the kernel, and most names are not asked for so
+/// often before they are removed.
+const UNKEPT_COUNT_MAX: u64 = 6;
 /// The bits of a slot of [`Cache::unkept`] that count.
-const UNKEPT_COUNT_MASK: u64 = 3;
+const UNKEPT_COUNT_MASK: u64 = 7;
 
 /// Something that is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

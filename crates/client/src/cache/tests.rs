@@ -311,8 +311,9 @@ fn what_was_learned_lasts_as_long_as_the_term_is_renewed_and_does_not_come_back(
 fn an_absent_name_that_is_asked_for_again_and_again_gets_a_lease() {
     let cache = cache();
     cache.makes_directory();
-    assert_eq!(cache.says(&lookup("a")), ABSENT);
-    assert_eq!(cache.says(&lookup("a")), ABSENT);
+    for _ in 0..6 {
+        assert_eq!(cache.says(&lookup("a")), ABSENT);
+    }
     assert_eq!(cache.says(&lookup("a")), None);
     cache.learns(HERE, &lookup("a"), Err(Status::NotFound));
     assert_eq!(cache.says(&lookup("a")), ABSENT);

@@ -1,5 +1,7 @@
 //! Files that are created, and names that are removed, before the server has done it.
 
+mod looked_up;
+
 use super::answers::setattr_args;
 use super::attr;
 use super::harness::{Dropped, Harness, KernelReply, ReceivedRequest, request, u32s, u64s};
