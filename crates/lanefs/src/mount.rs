@@ -152,7 +152,8 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         // The kernel says so, too, and asks for nothing that would be refused.
         options.flags |= MountFlags::RDONLY;
     }
-    if options.leases == Leases::On && !may_cache(&volume, &options) {
+    if options.leases == Leases::On && volume.are_ids_replaced() {
+        // The kernel would check permissions by itself, with the ids of this host.
         info!("the export replaces ids, so the kernel cannot check permissions: --leases off");
         options.leases = Leases::Off;
     }
@@ -177,13 +178,6 @@ fn prepare(args: &args::Mount, dir: PathBuf, mut options: Options) -> Result<Pla
         predecessor,
         forgets_names: !args.as_before_epochs,
     })
-}
-
-/// Whether the kernel may cache: it then checks permissions by itself, with the ids of this host. An
-/// export where only root is another user matters only where root may use the mount.
-fn may_cache(volume: &Volume, options: &Options) -> bool {
-    let root_may = options.allow_other || rustix::process::geteuid().is_root();
-    !volume.are_ids_replaced() && (volume.is_root_trusted() || !root_may)
 }
 
 fn check_dir(dir: &Path) -> Result<()> {

@@ -1,5 +1,5 @@
 //! `cargo xtask debian`: README's first ten minutes in a Debian with only its base system and our
-//! package, as root and as an ordinary user.
+//! package, as root and as an ordinary user. With `--units`: the package's units, under systemd.
 //!
 //! Invariant: the system is made anew each time, in `target/debian`; nothing else on this machine
 //! changes.
@@ -15,6 +15,11 @@ use std::process::Command;
 /// The script that uses the package in that system.
 const WALK: &str = include_str!("debian/walk.sh");
 
+/// The script that boots three such systems, and has systemd run the package's units.
+const UNITS: &str = include_str!("debian/units.sh");
+/// What these have beside the base system.
+const UNITS_NEED: &str = "--include=systemd,systemd-sysv,dbus,fuse3,etcd-server";
+
 /// The options.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -27,12 +32,18 @@ pub(crate) struct Args {
     /// A package to install, instead of building one
     #[arg(long, value_name = "FILE")]
     package: Option<PathBuf>,
+    /// Run the units instead: servers, a cluster and mounts on three hosts that systemd boots
+    #[arg(long)]
+    units: bool,
 }
 
 /// Runs the chore.
 pub(crate) fn run_alone(args: &Args) -> Result<()> {
     if find("debootstrap").is_none() {
         bail!("there is no debootstrap on the path: `apt-get install debootstrap`");
+    }
+    if args.units && find("systemd-nspawn").is_none() {
+        bail!("there is no systemd-nspawn on the path: `apt-get install systemd-container`");
     }
     let package = match &args.package {
         Some(package) => package.clone(),
@@ -43,14 +54,16 @@ pub(crate) fn run_alone(args: &Args) -> Result<()> {
     fs::create_dir_all(&place)?;
     let system = place.join("root");
     let mut debootstrap = Command::new("debootstrap");
-    debootstrap.args(["--variant=minbase", &args.suite]).arg(&system).arg(&args.mirror);
+    debootstrap.arg("--variant=minbase").args(args.units.then_some(UNITS_NEED));
+    debootstrap.arg(&args.suite).arg(&system).arg(&args.mirror);
     run(&mut debootstrap)?;
-    let (script, lines) = (place.join("walk.sh"), place.join("lines"));
-    fs::write(&script, WALK)?;
+    let (script, lines) = (place.join("script.sh"), place.join("lines"));
+    fs::write(&script, if args.units { UNITS } else { WALK })?;
     fs::write(&lines, lines_of_readme()?)?;
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--propagation", "private", "--uts", "--pid", "--fork"]);
-    unshare.args(["--kill-child", "bash"]).arg(&script).arg(&system).arg(package).arg(&lines);
+    unshare.args(args.units.then_some("--net")).args(["--kill-child", "bash"]);
+    unshare.arg(&script).arg(&system).arg(package).arg(&lines);
     run(&mut unshare)?;
     remove(&place)
 }

@@ -219,14 +219,14 @@ pub(crate) fn known_of(options: &[String]) -> String {
     split(options).filter(is_known).collect::<Vec<_>>().join(",")
 }
 
-/// `HOST:PORT/EXPORT`, with `lanefs://` before it or not, or several `HOST:PORT` separated by commas:
-/// addresses and export.
+/// `HOST:PORT/EXPORT`, with `lanefs://` before it or not, `HOST:/EXPORT` as for NFS, or several `HOST:PORT`
+/// separated by commas: addresses and export.
 fn split_source(source: &str) -> (&str, Option<&str>) {
     let rest = source.strip_prefix(address::SCHEME).unwrap_or(source);
-    match rest.split_once('/') {
-        Some((address, export)) => (address, Some(export)),
-        None => (rest, None),
-    }
+    let Some((addresses, export)) = rest.split_once('/') else { return (rest, None) };
+    let is_v6 = addresses.ends_with("::");
+    let bare = addresses.strip_suffix(':').filter(|_| !is_v6);
+    (bare.unwrap_or(addresses), Some(export))
 }
 
 /// A path that is the same from everywhere: a mount in the background is elsewhere.
@@ -379,6 +379,10 @@ mod tests {
         assert_eq!(split_source("h:1"), ("h:1", None));
         assert_eq!(split_source("h:1,[::1]:2/a"), ("h:1,[::1]:2", Some("a")));
         assert_eq!(split_source("h:1/"), ("h:1", Some("")));
+        assert_eq!(split_source("h:/"), ("h", Some("")));
+        assert_eq!(split_source("h,[::1]:/a"), ("h,[::1]", Some("a")));
+        assert_eq!(split_source("fe80::/a"), ("fe80::", Some("a")));
+        assert_eq!(split_source("h:"), ("h:", None));
         assert_eq!(split_source("lanefs://[::1]:2/a"), ("[::1]:2", Some("a")));
     }
 }

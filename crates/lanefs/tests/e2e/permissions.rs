@@ -1,6 +1,8 @@
 //! Who may do what: the server decides, by the caller's ids and groups.
 
-use crate::fixture::{Fixture, failure, must, program, run, texts};
+use crate::fixture::{Fixture, failure, must, program, run, texts, until};
+use crate::idle::connect;
+use crate::leases::Counting;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -54,6 +56,40 @@ fn root_is_nobody_on_a_default_export_that_was_defined_and_root_on_up_s() {
     assert_eq!(texts(&allowed).0, "root's");
     squashed.stop();
     up.stop();
+}
+
+/// Root has mounted an export on which it is nobody.
+#[test]
+fn what_others_have_cached_is_not_opened_for_a_root_that_is_nobody() {
+    let Some(fixture) = Fixture::new("squash_cached") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lease-term", "60s"]);
+    let default = fixture.run(["export", "add", &server.address, "default", "/"]);
+    assert!(default.status.success(), "{:?}", failure(&default));
+    let options = ["--leases", "on", "--lanes", "1"];
+    let mount = fixture.mount(&server.address, "squashed", &options);
+    let make = "umask 077; mkdir \"$1/dir\"; echo mine >\"$1/dir/file\"";
+    must(&mut shell_as(USER, GROUP, &[], make, &mount.dir));
+    let (dir, file) = (mount.dir.join("dir"), mount.dir.join("dir/file"));
+    let look = "stat \"$1/file\"; ls \"$1\"; cat \"$1/file\"";
+    let mut counting = Counting { volume: connect(&fixture, &server.address), own_count: 0 };
+    until("the file is cached", || {
+        must(&mut shell_as(USER, GROUP, &[], look, &dir));
+        let before = counting.now();
+        must(&mut shell_as(USER, GROUP, &[], look, &dir));
+        counting.now() == before
+    });
+    let denied = |outcome: std::io::Result<()>| {
+        assert_eq!(outcome.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    };
+    denied(fs::read(&file).map(drop));
+    denied(fs::read_dir(&dir).map(drop));
+    denied(fs::write(&file, "root's"));
+    denied(fs::write(dir.join("new"), ""));
+    denied(fs::remove_file(&file));
+    let own = must(&mut shell_as(USER, GROUP, &[], "cat \"$1\"", &file));
+    assert_eq!(own, "mine\n");
+    drop(counting);
+    mount.stop();
 }
 
 #[test]
