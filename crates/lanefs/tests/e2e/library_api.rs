@@ -17,6 +17,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn options(fixture: &Fixture, up: &Up) -> ConnectOptions {
@@ -298,6 +299,31 @@ fn futures_outlive_the_server() {
         volume.clone().leave().await.unwrap();
     });
     assert_eq!(fs::read_dir(up.dir.join("before")).unwrap().count(), 100);
+    up.stop();
+}
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_opened_is_the_one_before_or_behind() {
+    let Some(fixture) = Fixture::new("library_replaced") else { return };
+    let up = fixture.up(&[]);
+    let (file, next) = (up.dir.join("file"), up.dir.join("next"));
+    fs::write(&file, "0").unwrap();
+    let mut volume = Volume::connect(&options(&fixture, &up)).unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..1_000 {
+                fs::write(&next, number.to_string()).unwrap();
+                fs::rename(&next, &file).unwrap();
+            }
+            ended.store(true, Ordering::SeqCst);
+        });
+        while !ended.load(Ordering::SeqCst) {
+            let opened = volume.open(Path::new("/file"), OpenFor::Read).unwrap();
+            volume.close(opened).unwrap();
+        }
+    });
+    volume.leave().unwrap();
     up.stop();
 }
 

@@ -7,9 +7,22 @@ use client::{Answer, Call};
 use std::path::Path;
 use wire::{FileKind, Status};
 
+/// The most walks of a path whose file is removed, as another one gets its name, before it is opened.
+const WALK_COUNT_MAX: u32 = 8;
+
 impl Session {
     /// Opens an existing file.
     pub(crate) async fn open(&self, path: &Path, open_for: OpenFor) -> Result<File, Error> {
+        for _ in 1..WALK_COUNT_MAX {
+            match self.open_found(path, open_for).await {
+                Err(error) if error.status() == Some(Status::Stale) => {}
+                opened => return opened,
+            }
+        }
+        self.open_found(path, open_for).await
+    }
+
+    async fn open_found(&self, path: &Path, open_for: OpenFor) -> Result<File, Error> {
         let found = self.find(path).await?;
         if found.kind == FileKind::Directory {
             return Err(refused("open", path, Status::IsDirectory));
