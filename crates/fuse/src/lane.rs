@@ -21,6 +21,7 @@ use crate::node::{Moves, Node};
 use crate::pending::{Continuation, PendingRequests, Progress, Wait};
 use crate::profile::Profile;
 use crate::recalls::Recalls;
+use crate::soft::Soft;
 use crate::traces::Traces;
 use alloc::format;
 use alloc::sync::Arc;
@@ -47,6 +48,8 @@ pub struct Config {
     pub leases: bool,
     /// Names are forgotten all at once where the kernel can do that; false as before Linux 6.16.
     pub forgets_names: bool,
+    /// A request that no server has answered for so long fails with EIO; `None`: it waits.
+    pub soft_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +83,7 @@ pub struct MountLane {
     pub(crate) client: Client,
     pub(crate) pendings: PendingRequests,
     pub(crate) interrupts: Interrupts,
+    pub(crate) soft: Soft,
     pub(crate) moves: Moves,
     pub(crate) leases: Leases,
     pub(crate) recalls: Recalls,
@@ -110,6 +114,7 @@ impl MountLane {
             client: if config.leases { client.with_leases() } else { client },
             pendings: PendingRequests::default(),
             interrupts: Interrupts::default(),
+            soft: Soft::default(),
             moves: Moves::default(),
             leases: Leases::new(config.leases),
             recalls: Recalls::default(),
@@ -336,6 +341,9 @@ impl MountLane {
         payload: Span,
         bulk: Option<Bulk>,
     ) {
+        let pending = self.pendings.get(pending_id);
+        let is_overdue = pending.is_some_and(|pending| pending.is_overdue);
+        let status = if is_overdue && status == Status::Interrupted { Status::Io } else { status };
         let read_bytes = bulk.map_or(0, |bulk| u64::from(bulk.bulk_bytes));
         let out_bytes = span_bytes(payload) + read_bytes;
         self.count(turn.now.mono, pending_id, Ended { status, out_bytes, read_bytes });
@@ -500,6 +508,7 @@ impl Core for MountLane {
             }
         }
         self.check_interrupted(turn);
+        self.end_overdue(turn);
         self.wake_for_recalls(turn);
         self.log_server_state(turn);
         self.report(turn);

@@ -52,6 +52,7 @@ mod pending;
 mod profile;
 mod recalls;
 mod shared;
+mod soft;
 mod sync_ahead;
 #[cfg(test)]
 mod tests;

@@ -157,8 +157,10 @@ pub(crate) struct PendingRequest {
     pub(crate) progress: Progress,
     /// The data of a WRITE; valid until the reply.
     pub(crate) bulk: Option<Bulk>,
-    /// The calling process is being killed and will not read the reply.
+    /// The calling process is being killed and will not read the reply, or the request is overdue.
     pub(crate) abandoned: bool,
+    /// It has waited longer than a soft mount lets it (`soft`).
+    pub(crate) is_overdue: bool,
     /// Others wait for it.
     pub(crate) awaited: Option<Awaited>,
     /// The file whose size it may change.
@@ -204,6 +206,7 @@ impl PendingRequests {
             progress: Progress::Begun,
             bulk,
             abandoned: false,
+            is_overdue: false,
             awaited: None,
             resizes: None,
             resizes_seen: 0,

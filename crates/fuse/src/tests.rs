@@ -27,6 +27,7 @@ mod opened;
 mod opens;
 mod pages;
 mod profile;
+mod soft;
 mod traces;
 
 use wire::{Attr, FileKind, InodeNo, Timestamp, Transno};

@@ -495,6 +495,14 @@ pub(crate) struct Serve {
     pub(crate) parent_pid: Option<u32>,
 }
 
+/// Parses the time after which calls of a soft mount fail.
+///
+/// # Errors
+/// No time, or one that is not from a second to a day, with the expected form.
+pub(crate) fn soft_time(text: &str) -> Result<Duration, String> {
+    units::time_in(Duration::from_secs(1)..=Duration::from_secs(86_400))(text)
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Mount {
     /// The server: HOST or HOST:PORT, followed by /EXPORT for an export. Of several addresses,
@@ -507,7 +515,7 @@ pub(crate) struct Mount {
     /// (ro, noexec, nosymfollow, noatime, suid, dev, ... and their opposites), remount for other flags of what is
     /// mounted already, allow_other, seal, plain, export=NAME, secret_file=FILE, cert=FILE,
     /// key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW,
-    /// write_behind=HOW, job=NAME, slow=TIME
+    /// write_behind=HOW, job=NAME, slow=TIME, soft=TIME, hard
     #[arg(short = 'o', value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Which export to mount [default: the one that is called default; unless `lanefs export` made it
@@ -542,6 +550,10 @@ pub(crate) struct Mount {
     pub(crate) job: JobArg,
     #[command(flatten)]
     pub(crate) slow: SlowArg,
+    /// Let a call of a program fail (EIO) that no server has answered for so long [default: it waits
+    /// until the server is back or the program is killed]
+    #[arg(long, value_name = "TIME", value_parser = soft_time)]
+    pub(crate) soft: Option<Duration>,
     #[command(flatten)]
     pub(crate) log: LogArg,
     /// Read options from this file, under the same names; the command line wins [default:

@@ -321,8 +321,9 @@ fn start(
             rules: wire::Rules::default(),
         };
         let Plan { server, driver, sealing, .. } = *plan;
-        let Options { spin_us, pin, slow, .. } = plan.options;
+        let Options { spin_us, pin, slow, soft, .. } = plan.options;
         let slow_us = u64::try_from(slow.as_micros()).unwrap_or(u64::MAX);
+        let soft_ms = soft.and_then(|soft| u64::try_from(soft.as_millis()).ok());
         let client_seals = plan.certificates.as_ref().map(Certificates::seals);
         let core = (pin == Pin::On).then_some(*core);
         let (secret_file, cache) = (plan.secret_file.clone(), cache.clone());
@@ -341,7 +342,7 @@ fn start(
                 ring_config.read_secrets = Some(Arc::new(move || secret::read_again(&secret_file)));
             }
             let fuse_config =
-                fuse::Config { over_io_uring, lock_wait_count_max, leases, forgets_names };
+                fuse::Config { over_io_uring, lock_wait_count_max, leases, forgets_names, soft_ms };
             let client = Client::new(config).with_received(received);
             let lane = fuse::MountLane::new(fuse_config, client);
             let lane = lane.with_slow_us(slow_us);

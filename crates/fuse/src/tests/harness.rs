@@ -152,8 +152,13 @@ impl Harness {
     fn with(leases: bool) -> Self {
         let client = client_of_lane(0);
         let lock_wait_count_max = usize::MAX;
-        let config =
-            Config { over_io_uring: false, lock_wait_count_max, leases, forgets_names: true };
+        let config = Config {
+            over_io_uring: false,
+            lock_wait_count_max,
+            leases,
+            forgets_names: true,
+            soft_ms: None,
+        };
         let mut server = ScriptedServer::new(1);
         server.shape.slot_count = 64;
         (server.answers_goodbye, server.answers_recovery) = (true, false);

@@ -18,7 +18,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Options with a value.
-const SETTINGS: [&str; 15] = [
+const SETTINGS: [&str; 16] = [
     "export",
     "secret_file",
     "cert",
@@ -34,12 +34,16 @@ const SETTINGS: [&str; 15] = [
     "write_behind",
     "job",
     "slow",
+    "soft",
 ];
 
 /// The supported options of `-o`, for the error message about others.
 const KNOWN: &str = "those of mount(8) that every file system has, remount, allow_other, seal, plain, export=NAME, \
     secret_file=FILE, cert=FILE, key=FILE, ca=FILE, log=FILE, lanes=N, fuse=HOW, driver=WHICH, pin=HOW, spin=TIME, leases=HOW, \
-    write_behind=HOW, job=NAME, slow=TIME";
+    write_behind=HOW, job=NAME, slow=TIME, hard, soft, soft=TIME";
+
+/// What `soft` means without a time.
+const SOFT_DEFAULT: Duration = Duration::from_secs(60);
 
 /// All of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,6 +78,8 @@ pub(crate) struct Options {
     pub(crate) job: String,
     /// Requests that take as long are remembered.
     pub(crate) slow: Duration,
+    /// Requests that take as long fail, if that was said.
+    pub(crate) soft: Option<Duration>,
     /// Whether connections are under TLS.
     pub(crate) seal: SealArg,
     /// What is shown instead of a secret.
@@ -108,6 +114,7 @@ impl Options {
             write_behind: args.write_behind.write_behind,
             job: args.job.job.clone(),
             slow: args.slow.slow,
+            soft: args.soft,
             seal: args.seal,
             certificates: args.certificates.clone(),
             log: None,
@@ -147,6 +154,8 @@ impl Options {
             None if option == "allow_other" => self.allow_other = true,
             None if option == "seal" => self.seal = SealArg::ALL,
             None if option == "plain" => self.seal = SealArg { seal: false, plain: true },
+            None if option == "hard" => self.soft = None,
+            None if option == "soft" => self.soft = Some(SOFT_DEFAULT),
             Some(("export", name)) => self.choose_export(name)?,
             Some(("secret_file", file)) => self.secret_file = Some(full(option, file)?),
             Some(("cert", file)) => self.certificates.cert = Some(full(option, file)?),
@@ -161,6 +170,7 @@ impl Options {
             Some(("write_behind", how)) => self.write_behind = one_of(option, how)?,
             Some(("job", name)) => self.job = args::job(name).map_err(Exit::usage)?,
             Some(("slow", time)) => self.slow = slow(option, time)?,
+            Some(("soft", time)) => self.soft = Some(soft(option, time)?),
             Some(("spin", time)) => self.spin_us = spin_us(spin(option, time)?),
             Some(_) | None => return Ok(self.remount && is_of_fuse(option)),
         }
@@ -213,7 +223,7 @@ pub(crate) fn known_of(options: &[String]) -> String {
     let is_known = |option: &&str| {
         let name = option.split_once('=').map_or(*option, |(name, _)| name);
         let has_value = SETTINGS.contains(&name);
-        let is_flag = ["remount", "allow_other", "seal", "plain"].contains(option);
+        let is_flag = ["remount", "allow_other", "seal", "plain", "hard", "soft"].contains(option);
         is_flag || has_value || look_up(option) != Independent::Other
     };
     split(options).filter(is_known).collect::<Vec<_>>().join(",")
@@ -250,6 +260,11 @@ where
 
 fn spin(option: &str, time: &str) -> Result<Duration> {
     let read = units::time_in(Duration::ZERO..=SPIN_MAX)(time);
+    Ok(read.map_err(|why| Exit::usage(format!("the mount option \"{option}\": {why}")))?)
+}
+
+fn soft(option: &str, time: &str) -> Result<Duration> {
+    let read = args::soft_time(time);
     Ok(read.map_err(|why| Exit::usage(format!("the mount option \"{option}\": {why}")))?)
 }
 
@@ -336,6 +351,8 @@ mod tests {
             "spin=2ms",
             "spin=50",
             "slow=5",
+            "soft=5",
+            "soft=0",
         ] {
             assert!(options(&["-o", bad]).is_err(), "{bad}");
         }
@@ -343,6 +360,12 @@ mod tests {
         let slow = |arguments: &[&str]| options(arguments).unwrap().slow;
         assert_eq!(slow(&[]), Duration::from_millis(20));
         assert_eq!(slow(&["--slow", "3ms", "-o", "slow=1s"]), Duration::from_secs(1));
+        let soft = |arguments: &[&str]| options(arguments).unwrap().soft;
+        assert_eq!(soft(&[]), None);
+        assert_eq!(soft(&["--soft", "5s"]), Some(Duration::from_secs(5)));
+        assert_eq!(soft(&["-o", "soft"]), Some(Duration::from_secs(60)));
+        assert_eq!(soft(&["-o", "soft=2min"]), Some(Duration::from_secs(120)));
+        assert_eq!(soft(&["--soft", "5s", "-o", "hard"]), None);
     }
 
     #[test]

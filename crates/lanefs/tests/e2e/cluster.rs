@@ -233,8 +233,11 @@ fn a_dead_server_delays_only_what_lies_on_it() {
     let mut two = cluster.join("two");
     let mut three = cluster.join("three");
     let mount = cluster.mount(&one, "mnt");
+    let options = ["--export", "up", "--soft", "2s"];
+    let soft = cluster.fixture.mount(&one.address, "soft", &options);
     let dirs = fill(&mount.dir, 3);
     assert!(dirs.iter().all(|dirs| dirs.len() > 4), "{dirs:?}");
+    let of_soft = |dir: &Path| soft.dir.join(dir.file_name().unwrap());
     kill(two.process.pid());
     two.process.end();
     let mut waiting = touch(&dirs[1][0].join("new"));
@@ -245,6 +248,9 @@ fn a_dead_server_delays_only_what_lies_on_it() {
         assert_eq!(fs::read_link(dir.join("new")).unwrap(), Path::new("target"));
         assert_eq!(fs::read_dir(dir).unwrap().count(), 5);
     }
+    let failed = symlink("target", of_soft(&dirs[1][0]).join("soft")).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(5), "EIO");
+    symlink("target", of_soft(&dirs[0][0]).join("soft")).unwrap();
     assert!(waiting.try_wait().unwrap().is_none(), "its server is still away");
     until("etcd counts it as away", || cluster.up_servers() == [1, 3]);
     let status = must(&mut cluster.fixture.lanefs(["cluster", "status", &cluster.url()]));
@@ -254,6 +260,8 @@ fn a_dead_server_delays_only_what_lies_on_it() {
     let two = cluster.serve("two", &two.address, &[]);
     assert!(waiting.wait().unwrap().success());
     check(&mount.dir, 3);
+    check(&soft.dir, 3);
+    soft.stop();
     three.process.signal(Signal::TERM);
     assert_eq!(three.process.end().code(), Some(0), "{}", three.process.said());
     let _three = cluster.serve("three", &three.address, &[]);

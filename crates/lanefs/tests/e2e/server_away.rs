@@ -4,7 +4,7 @@ use crate::fixture::{Fixture, kill, must, program, state_of, until};
 use crate::idle::secret;
 use library::{ConnectOptions, Volume};
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _, Write as _};
 use std::process::Stdio;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -40,6 +40,31 @@ fn operations_wait_can_be_killed_and_go_on() {
     assert!(waiting.wait().unwrap().success());
     assert!(mount.dir.join("waiting").exists());
     assert_eq!(fs::read_to_string(mount.dir.join("before")).unwrap(), "x");
+    mount.stop();
+    drop(again);
+}
+
+#[test]
+fn calls_on_a_soft_mount_fail_while_the_server_is_away() {
+    let Some(fixture) = Fixture::new("away_soft") else { return };
+    let mut server = fixture.serve("127.0.0.1:0");
+    let address = server.address.clone();
+    let mount = fixture.mount(&address, "mnt", &["--export", "up", "-o", "soft=1s"]);
+    let kept = mount.dir.join("kept");
+    let mut file = fs::File::create(&kept).unwrap();
+    file.write_all(b"before ").unwrap();
+    file.sync_all().unwrap();
+    kill(server.process.pid());
+    server.process.end();
+    let is_io = |failed: io::Error| assert_eq!(failed.raw_os_error(), Some(5), "EIO: {failed}");
+    is_io(fs::write(mount.dir.join("new"), "x").unwrap_err());
+    is_io(fs::read_dir(mount.dir.join("absent")).map(drop).unwrap_err());
+    // The write may be behind; the sync is not.
+    is_io(file.write_all(b"lost").and_then(|()| file.sync_all()).unwrap_err());
+    let again = fixture.serve(&address);
+    until("the server is back", || fs::write(mount.dir.join("after"), "x").is_ok());
+    assert!(fs::read_to_string(&kept).unwrap().starts_with("before "));
+    drop(file);
     mount.stop();
     drop(again);
 }
