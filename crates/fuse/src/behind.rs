@@ -89,6 +89,8 @@ pub struct Behind {
     pub(crate) written_bytes: AtomicU64,
     pub(crate) lost_count: AtomicU64,
     pub(crate) lost_bytes: AtomicU64,
+    /// Lanes that end and have nothing under way, by their bits.
+    idle_lanes: AtomicU64,
     pub(crate) directories: Directories,
     pub(crate) local: LocalFiles,
 }
@@ -185,6 +187,7 @@ impl Default for Behind {
             written_bytes: zero(),
             lost_count: zero(),
             lost_bytes: zero(),
+            idle_lanes: zero(),
             directories: Directories::default(),
             local: LocalFiles::default(),
         }
@@ -321,6 +324,17 @@ impl Behind {
         });
         let (index, place) = busy.next()?;
         Some((InodeNo(place.inode.load(Ordering::SeqCst)), index + 1))
+    }
+
+    /// A lane ends, and has nothing under way.
+    pub(crate) fn note_idle(&self, lane: LaneId) {
+        self.idle_lanes.fetch_or(lane_bit(lane), Ordering::SeqCst);
+    }
+
+    /// Whether that is so of all lanes.
+    pub(crate) fn are_all_idle(&self, lane_count: u16) -> bool {
+        let idle = self.idle_lanes.load(Ordering::SeqCst);
+        (0..lane_count).all(|lane| idle & lane_bit(LaneId(lane)) != 0)
     }
 
     /// Whether a file has a place.

@@ -1,6 +1,9 @@
 //! How a mount ends: no request is begun that needs the server, those in flight are answered, what was
 //! changed is made durable, and the server is told.
 //!
+//! A lane that says Goodbye gives up the leases under which any lane of the mount changes names and files
+//! behind. So none does before all lanes have ended what they have under way.
+//!
 //! ```text
 //! serving ─ stop ─▶ ending ─ all answered, or 5 s ─▶ syncing ─ durable, or lost ─▶ goodbye ─▶ stopped
 //! ```
@@ -19,6 +22,8 @@ const END_MS_MAX: u64 = 5_000;
 const AWAY_NS_MAX: u64 = 60_000_000_000;
 /// The time limit of the Goodbye.
 const GOODBYE_MS_MAX: u64 = 2_000;
+/// How often a lane looks whether the others have ended.
+const LANES_MS: u64 = 5;
 /// How often a stop checks whether the server is still away.
 const CHECK_MS: u64 = 1_000;
 
@@ -41,8 +46,16 @@ impl MountLane {
         let MountState::Ending { until } = self.state else { return };
         let idle =
             self.pendings.count() == 0 && self.client.busy_count() == 0 && self.behind.is_idle();
-        if !idle && turn.now.mono < until {
-            turn.act(Action::WakeAt { at: until });
+        let lane_count = self.client.lane_count();
+        let are_others_idle = self.behind.table.as_ref().is_none_or(|table| {
+            if idle {
+                table.note_idle(self.client.lane());
+            }
+            table.are_all_idle(lane_count)
+        });
+        if !(idle && are_others_idle) && turn.now.mono < until {
+            let at = if idle { until.min(turn.now.mono.after_ms(LANES_MS)) } else { until };
+            turn.act(Action::WakeAt { at });
             return;
         }
         for pending_id in self.pendings.all() {

@@ -145,7 +145,9 @@ impl Harness {
     }
 
     /// The same, which changes files and names behind.
+    /// Other lanes have nothing under way when it ends.
     pub(super) fn writes_behind(self, table: Arc<crate::Behind>) -> Self {
+        (1..3).for_each(|lane| table.note_idle(LaneId(lane)));
         Self { lane: self.lane.with_write_behind(table), ..self }
     }
 

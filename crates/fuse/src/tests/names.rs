@@ -1,5 +1,6 @@
 //! Files that are created, and names that are removed, before the server has done it.
 
+mod ended;
 mod looked_up;
 
 use super::answers::setattr_args;
