@@ -30,6 +30,28 @@ const NO_PROCESS: u32 = 0;
 
 const COUNT_MAX: usize = 64;
 
+/// When requests are looked through again, as long as there are any.
+#[derive(Debug, Default)]
+pub(crate) struct Looks(Option<Mono>);
+
+impl Looks {
+    /// There are none.
+    pub(crate) const fn end(&mut self) {
+        self.0 = None;
+    }
+
+    /// Whether it is time to, which it is each `pause_ms`; the lane wakes up for the next time.
+    pub(crate) fn are_due(&mut self, turn: &mut Turn<'_>, pause_ms: u64) -> bool {
+        let (now, next) = (turn.now.mono, turn.now.mono.after_ms(pause_ms));
+        let at = *self.0.get_or_insert(next);
+        let is_due = at <= now;
+        let at = if is_due { next } else { at };
+        self.0 = Some(at);
+        turn.act(Action::WakeAt { at });
+        is_due
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
     /// Interrupts without a request here: a peer lane may have it, or it may arrive later. The
@@ -38,7 +60,7 @@ pub(crate) struct Interrupts {
     /// Requests of this lane whose processes had a signal, and when to check them.
     checks: Vec<(Mono, u64)>,
     /// When requests that wait long are searched for.
-    long_waits_at: Option<Mono>,
+    long_waits: Looks,
 }
 
 impl Interrupts {
@@ -102,15 +124,12 @@ impl MountLane {
     /// Schedules checks for requests that wait long.
     fn check_long_waits(&mut self, turn: &mut Turn<'_>) {
         if !self.config.over_io_uring || self.pendings.count() == 0 {
-            self.interrupts.long_waits_at = None;
+            return self.interrupts.long_waits.end();
+        }
+        if !self.interrupts.long_waits.are_due(turn, LONG_WAIT_MS) {
             return;
         }
         let now = turn.now.mono;
-        let at = *self.interrupts.long_waits_at.get_or_insert(now.after_ms(LONG_WAIT_MS));
-        if at > now {
-            turn.act(Action::WakeAt { at });
-            return;
-        }
         for pending_id in self.pendings.all() {
             let Some(pending) = self.pendings.get(pending_id) else { continue };
             if pending.pid != NO_PROCESS
@@ -120,9 +139,6 @@ impl MountLane {
                 self.interrupts.check_at(now, pending.unique);
             }
         }
-        let at = now.after_ms(LONG_WAIT_MS);
-        self.interrupts.long_waits_at = Some(at);
-        turn.act(Action::WakeAt { at });
     }
 
     /// Requests the signals of processes whose check is due.

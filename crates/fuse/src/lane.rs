@@ -341,9 +341,9 @@ impl MountLane {
         payload: Span,
         bulk: Option<Bulk>,
     ) {
-        let pending = self.pendings.get(pending_id);
-        let is_overdue = pending.is_some_and(|pending| pending.is_overdue);
-        let status = if is_overdue && status == Status::Interrupted { Status::Io } else { status };
+        let is_overdue = || self.pendings.get(pending_id).is_some_and(|it| it.is_overdue);
+        let status =
+            if status == Status::Interrupted && is_overdue() { Status::Io } else { status };
         let read_bytes = bulk.map_or(0, |bulk| u64::from(bulk.bulk_bytes));
         let out_bytes = span_bytes(payload) + read_bytes;
         self.count(turn.now.mono, pending_id, Ended { status, out_bytes, read_bytes });

@@ -9,6 +9,7 @@
 
 use crate::abi::{Opcode, WRITE_CACHE};
 use crate::args::split;
+use crate::interrupts::Looks;
 use crate::lane::MountLane;
 use crate::pending::{Continuation, PendingRequest};
 use alloc::format;
@@ -22,7 +23,7 @@ const SAID_MS: u64 = 60_000;
 /// When that is done.
 #[derive(Debug, Default)]
 pub(crate) struct Soft {
-    look_at: Option<Mono>,
+    looks: Looks,
     said_at: Option<Mono>,
 }
 
@@ -30,18 +31,13 @@ impl MountLane {
     /// Ends requests that have waited too long.
     pub(crate) fn end_overdue(&mut self, turn: &mut Turn<'_>) {
         let Some(limit_ms) = self.config.soft_ms else { return };
-        let now = turn.now.mono;
         if self.pendings.count() == 0 {
-            self.soft.look_at = None;
+            return self.soft.looks.end();
+        }
+        if !self.soft.looks.are_due(turn, (limit_ms / LOOKS_PER_LIMIT).max(1)) {
             return;
         }
-        let pause_ms = (limit_ms / LOOKS_PER_LIMIT).max(1);
-        let at = *self.soft.look_at.get_or_insert(now.after_ms(pause_ms));
-        if at > now {
-            turn.act(Action::WakeAt { at });
-            return;
-        }
-        let mut count = 0;
+        let (now, mut count) = (turn.now.mono, 0);
         for pending_id in self.pendings.all() {
             let pending = self.pendings.get_mut(pending_id);
             let due = pending.filter(|it| it.since.after_ms(limit_ms) <= now && may_end(it));
@@ -59,9 +55,6 @@ impl MountLane {
             let line = turn.arena.put(line.as_bytes());
             turn.act(Action::Log { level: LogLevel::Warning, line });
         }
-        let at = now.after_ms(pause_ms);
-        self.soft.look_at = Some(at);
-        turn.act(Action::WakeAt { at });
     }
 }
 

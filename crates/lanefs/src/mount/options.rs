@@ -169,9 +169,12 @@ impl Options {
             Some(("leases", how)) => self.leases = one_of(option, how)?,
             Some(("write_behind", how)) => self.write_behind = one_of(option, how)?,
             Some(("job", name)) => self.job = args::job(name).map_err(Exit::usage)?,
-            Some(("slow", time)) => self.slow = slow(option, time)?,
-            Some(("soft", time)) => self.soft = Some(soft(option, time)?),
-            Some(("spin", time)) => self.spin_us = spin_us(spin(option, time)?),
+            Some(("slow", time)) => self.slow = value(option, units::time(time))?,
+            Some(("soft", time)) => self.soft = Some(value(option, args::soft_time(time))?),
+            Some(("spin", time)) => {
+                self.spin_us =
+                    spin_us(value(option, units::time_in(Duration::ZERO..=SPIN_MAX)(time))?)
+            }
             Some(_) | None => return Ok(self.remount && is_of_fuse(option)),
         }
         Ok(true)
@@ -258,18 +261,8 @@ where
     })
 }
 
-fn spin(option: &str, time: &str) -> Result<Duration> {
-    let read = units::time_in(Duration::ZERO..=SPIN_MAX)(time);
-    Ok(read.map_err(|why| Exit::usage(format!("the mount option \"{option}\": {why}")))?)
-}
-
-fn soft(option: &str, time: &str) -> Result<Duration> {
-    let read = args::soft_time(time);
-    Ok(read.map_err(|why| Exit::usage(format!("the mount option \"{option}\": {why}")))?)
-}
-
-fn slow(option: &str, time: &str) -> Result<Duration> {
-    let read = units::time(time);
+/// What was read of the value of an option, or an error that names the option.
+fn value<T>(option: &str, read: Result<T, String>) -> Result<T> {
     Ok(read.map_err(|why| Exit::usage(format!("the mount option \"{option}\": {why}")))?)
 }
 

@@ -1,10 +1,11 @@
 //! Removals of names that are not known.
 
+use super::super::harness::Harness;
 use super::{ALL, BOTH, DIR, file, mount};
-use wire::{Entry, LeaseKey, Name, Op, Status, Unlink, Wire as _};
+use wire::{Entry, InodeNo, LeaseKey, Name, Op, Status, Unlink, Wire as _};
 
-#[test]
-fn a_name_that_is_not_known_is_looked_up_before_it_is_removed() {
+/// A file was made whose name was recalled, and is removed now.
+fn removed_unknown() -> (Harness, InodeNo) {
     let mut harness = mount();
     let inode = harness.creates_early(b"a");
     let received = harness.take_create(inode);
@@ -12,6 +13,12 @@ fn a_name_that_is_not_known_is_looked_up_before_it_is_removed() {
     harness.recall(&received, 2, &[LeaseKey::Name(DIR, Name::new(b"a").unwrap())]);
     harness.all_notified();
     harness.unlink(b"a");
+    (harness, inode)
+}
+
+#[test]
+fn a_name_that_is_not_known_is_looked_up_before_it_is_removed() {
+    let (mut harness, inode) = removed_unknown();
     let looks = harness.take();
     assert_eq!(looks.head.op, Op::Lookup);
     assert!(harness.replies.is_empty());
@@ -23,13 +30,7 @@ fn a_name_that_is_not_known_is_looked_up_before_it_is_removed() {
 
 #[test]
 fn a_name_that_cannot_be_looked_up_is_removed_by_the_server() {
-    let mut harness = mount();
-    let inode = harness.creates_early(b"a");
-    let received = harness.take_create(inode);
-    harness.grant_leases(&received, Ok(&super::created(inode)), (2, ALL));
-    harness.recall(&received, 2, &[LeaseKey::Name(DIR, Name::new(b"a").unwrap())]);
-    harness.all_notified();
-    harness.unlink(b"a");
+    let (mut harness, _) = removed_unknown();
     let looks = harness.take();
     harness.fail(&looks, Status::Io);
     let removes = harness.take();
