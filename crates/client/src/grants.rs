@@ -2,7 +2,10 @@
 
 use alloc::vec::Vec;
 use interface::Mono;
-use wire::{Attr, Grants, InodeNo, LeaseNo, Op, RecallNo, lease_flag};
+use wire::{
+    Attr, Grants, InodeNo, LeaseGrant, LeaseNo, NamedInodes, NewFiles, Op, ProtocolError, RecallNo,
+    ReplyParts, lease_flag,
+};
 
 /// One grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,6 +15,23 @@ pub(crate) struct OneGrant {
     pub(crate) lease_no: LeaseNo,
     /// It lasts as long as this term of the client lane; 0: it has ended.
     pub(crate) term_no: u64,
+}
+
+/// What came with a reply's message.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplyGrant {
+    pub(crate) lease: Option<LeaseGrant>,
+    /// Attributes of further inodes, granted as well.
+    pub(crate) further: Vec<Attr>,
+    pub(crate) new_files: Option<NewFiles>,
+    pub(crate) named: Option<NamedInodes>,
+}
+
+impl ReplyGrant {
+    pub(crate) fn of(parts: &ReplyParts<'_>) -> Result<Self, ProtocolError> {
+        let ReplyParts { lease, new_files, named, .. } = *parts;
+        Ok(Self { lease, further: parts.further_attributes()?, new_files, named })
+    }
 }
 
 /// What the replies to a job's requests have granted.
@@ -27,6 +47,8 @@ pub(crate) struct JobGrants {
     pub(crate) parts: Vec<OneGrant>,
     /// Attributes of further inodes.
     pub(crate) further: Vec<(Attr, OneGrant)>,
+    /// What the last request has changed, if its reply says so.
+    pub(crate) named: Option<NamedInodes>,
 }
 
 /// A link's leases.

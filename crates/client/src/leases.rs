@@ -17,7 +17,7 @@
 //! of a connection that was lost, or of a term that is over.
 
 use crate::client::Client;
-use crate::grants::{LinkLeases, OneGrant};
+use crate::grants::{LinkLeases, OneGrant, ReplyGrant};
 use crate::link::Link;
 use crate::plan::{NewRequest, Plan, Target};
 use crate::requests::Exchange;
@@ -26,8 +26,9 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use interface::{Bulk, ConnId, Mono, NetAction, Turn};
 use wire::{
-    Attr, Grants, Header, InodeNo, Layout, LeaseGrant, LeaseKey, LeaseNo, List, Op, ProtocolError,
-    Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, lease_flag, request_flag,
+    Attr, Grants, Header, InodeNo, Layout, LeaseGrant, LeaseKey, LeaseNo, List, NamedInodes, Op,
+    ProtocolError, Recall, RecallAck, RecallNo, Rule, Status, Wire as _, Writer, lease_flag,
+    request_flag,
 };
 
 /// A client that was not used for this long sends no more Pings: its leases end.
@@ -62,6 +63,9 @@ pub struct Granted {
     /// The file that was created may be written behind, or the names of the directory that was made
     /// changed behind, until [`Client::end_writing`].
     pub writing: bool,
+    /// The inodes that an unlink, rmdir or rename has changed besides the directories of its names,
+    /// if the server says so. The export's root has [`InodeNo::ROOT`].
+    pub named: Option<NamedInodes>,
 }
 
 /// Attributes of an inode that the answer itself does not have: of the directory of a name that the
@@ -224,6 +228,7 @@ impl Client {
     ) -> Option<(CallId, Result<Answer, Status>, Granted)> {
         let (call, result, grants) = self.jobs.take_answer()?;
         let root = self.identity.root();
+        let of = |inode| if Some(inode) == root { InodeNo::ROOT } else { inode };
         let ignores_recalled = self.config.rules.hold(Rule::LeaseLateGrant);
         let term = Some(self.term()).filter(|term| term.until > now);
         let judged = |grant: Option<OneGrant>| {
@@ -246,6 +251,7 @@ impl Client {
             contents: judged(grants.contents).filter(|_| all_hold),
             entries: judged(grants.entries),
             writing: judged(grants.writing).is_some(),
+            named: grants.named.map(|NamedInodes(named)| NamedInodes(named.map(|it| it.map(of)))),
         };
         if let (Ok(Answer::Opened { handle, attr }), Some(_)) = (&result, granted.contents) {
             let is_spread = attr.layout.is_some_and(|layout| layout.is_spread());
@@ -254,8 +260,7 @@ impl Client {
             });
         }
         let further = grants.further.iter().filter_map(|(attr, grant)| {
-            let inode = if Some(attr.inode) == root { InodeNo::ROOT } else { attr.inode };
-            let (attr, lease_no) = (Attr { inode, ..*attr }, grant.lease_no);
+            let (attr, lease_no) = (Attr { inode: of(attr.inode), ..*attr }, grant.lease_no);
             Some(GrantedAttributes { attr, until: judged(Some(*grant))?, lease_no })
         });
         let further = further.collect();
@@ -446,13 +451,15 @@ impl Client {
         &mut self,
         now: Mono,
         (link_index, exchange_id): (usize, usize),
-        (lease, further): (Option<LeaseGrant>, Vec<Attr>),
+        reply: ReplyGrant,
     ) {
         self.check_term(now);
         let Some(exchange) = self.requests.get(exchange_id) else { return };
         let Some(link) = self.servers.link_mut(link_index) else { return };
         let Exchange { job_id, op, sent_at, is_split, .. } = *exchange;
-        let granted_count = lease.map_or(0, |lease| lease.granted.count_ones() as usize);
+        let ReplyGrant { lease, further, named, .. } = reply;
+        let granted = lease.map_or(0, |lease| lease.granted & !lease_flag::NAMED_INODES);
+        let granted_count = granted.count_ones() as usize;
         let granted_count = u64::try_from(granted_count + further.len()).unwrap_or(u64::MAX);
         self.counts.granted_count += granted_count;
         let (conn_epoch, leases) = (link.conn_epoch, &mut link.leases);
@@ -460,7 +467,11 @@ impl Client {
         if leases.until > Mono(0) && self.leases.recalls.is_empty() {
             leases.until = leases.until.max(leases.term_from(sent_at));
         }
-        let Some(lease) = lease.filter(|_| self.leases.asks) else { return };
+        if let Some(job) = self.jobs.get_mut(job_id) {
+            job.grants.named = named;
+        }
+        let grants = |lease: &LeaseGrant| lease.lease_no > LeaseNo(0);
+        let Some(lease) = lease.filter(grants).filter(|_| self.leases.asks) else { return };
         leases.granted_no = leases.granted_no.max(lease.lease_no);
         leases.term_ms = lease.term_ms.into();
         let until = leases.term_from(sent_at);

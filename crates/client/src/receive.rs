@@ -1,6 +1,7 @@
 //! Frames from the server: finds the request of a reply, frees what it held, and advances its plan.
 
 use crate::client::Client;
+use crate::grants::ReplyGrant;
 use crate::jobs::First;
 use crate::link::Link;
 use crate::plan::{Body, NewRequest, Next, Plan, PlanReply};
@@ -12,9 +13,9 @@ use crate::session::RECOVERY;
 use alloc::vec::Vec;
 use interface::{Action, Arena, Bulk, ConnId, Span, Turn};
 use wire::{
-    Attr, Bytes, Challenge, CommitNotification, Created, DecodeError, FrameKind, Grant,
-    HEADER_BYTES, Header, LeaseGrant, Map, NewFiles, Op, ProtocolError, Refusal, Replay, Reply,
-    ReplyParts, Route, Rule, Status, Transno, Welcome, Wire, Writer, reply_flag,
+    Bytes, Challenge, CommitNotification, Created, DecodeError, FrameKind, Grant, HEADER_BYTES,
+    Header, Map, Op, ProtocolError, Refusal, Replay, Reply, ReplyParts, Route, Rule, Status,
+    Transno, Welcome, Wire, Writer, reply_flag,
 };
 
 /// The most redirects of a request from lane to lane before it fails.
@@ -42,10 +43,7 @@ struct Parts {
     body: Option<Body>,
     /// The encoded [`wire::Replay`], if the change may still be lost.
     replay: Option<Vec<u8>>,
-    lease: Option<LeaseGrant>,
-    /// Attributes of further inodes, granted as well.
-    further: Vec<Attr>,
-    new_files: Option<NewFiles>,
+    grant: ReplyGrant,
 }
 
 impl Client {
@@ -147,7 +145,7 @@ impl Client {
         if !due || exchange.op != reply.op || exchange.slot != reply.slot {
             return Err(ProtocolError::Sequence);
         }
-        let Parts { body, replay, lease, further, new_files } = part(turn.arena, reply, span)?;
+        let Parts { body, replay, grant } = part(turn.arena, reply, span)?;
         let bulk_bytes = bulk.map_or(0, |bulk| bulk.bulk_bytes as usize);
         let reply_bytes = HEADER_BYTES + span.bytes_count() + bulk_bytes;
         let times = (exchange.sent_at, turn.now.mono);
@@ -171,10 +169,10 @@ impl Client {
             link.outstanding_behind = behind.min(link.outstanding);
         }
         self.see_clock(turn.now.mono, link_index, reply);
-        if let Some(new_files) = new_files {
+        if let Some(new_files) = grant.new_files {
             self.add_new_files(link_index, reply.boot_id, new_files);
         }
-        self.on_granted(turn.now.mono, (link_index, exchange_id), (lease, further));
+        self.on_granted(turn.now.mono, (link_index, exchange_id), grant);
         // An error with a transaction number was executed, but its record could not be written.
         if reply.status == Status::Ok && reply.transno > Transno(0) {
             self.remember(turn, (exchange_id, session_index), reply, (body, replay));
@@ -525,27 +523,27 @@ fn claim_bulk(
 /// Splits the body of a reply into message, lease and token.
 fn part(arena: &Arena, reply: &Reply, span: Span) -> Result<Parts, ProtocolError> {
     let parts = ReplyParts::split(reply, arena.get(span))?;
-    let further = parts.further_attributes()?;
-    let ReplyParts { message, lease, token, new_files, .. } = parts;
+    let grant = ReplyGrant::of(&parts)?;
+    let ReplyParts { message, token, .. } = parts;
     if reply.status != Status::Ok {
         // A failed request has changed nothing.
         return if token.is_some() {
             Err(ProtocolError::Malformed)
         } else {
-            Ok(Parts { body: None, replay: None, lease, further, new_files })
+            Ok(Parts { body: None, replay: None, grant })
         };
     }
     let span = span.part(0, message.len()).ok_or(ProtocolError::Malformed)?;
     let body = Some(Body::decode(reply.op, message, span)?);
     let Some(token) = token else {
-        return Ok(Parts { body, replay: None, lease, further, new_files });
+        return Ok(Parts { body, replay: None, grant });
     };
     if reply.transno == Transno(0) {
         return Err(ProtocolError::Malformed);
     }
     // The token is signed with the message alone.
     let replay = Replay { reply: Bytes(message), token: Bytes(token) }.to_bytes();
-    Ok(Parts { body, replay: Some(replay), lease, further, new_files })
+    Ok(Parts { body, replay: Some(replay), grant })
 }
 
 fn decode(arena: &Arena, frame: Span) -> Result<ServerFrame, ProtocolError> {

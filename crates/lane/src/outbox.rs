@@ -57,6 +57,7 @@ impl Lane {
             lease: response.lease.map(|lease| lease.grant),
             further: response.lease.map_or(&[], |lease| &lease.further),
             new_files: response.lease.and_then(|lease| lease.new_files),
+            named: response.lease.and_then(|lease| lease.named),
             token,
         };
         let head = Header::Reply(Reply {

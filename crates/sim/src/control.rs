@@ -284,6 +284,7 @@ impl Plan {
             | Rule::LeaseReconnect
             | Rule::LeaseRestart
             | Rule::KnownNames
+            | Rule::NamedInodes
             | Rule::OwnChanges
             | Rule::LeasePages
             | Rule::CutPages
@@ -444,6 +445,19 @@ impl Plan {
                 ];
                 self.mix = MIX.to_vec();
                 (self.choice_count, self.name_count) = (3, 4);
+            }
+            Rule::NamedInodes => {
+                // Names that the client does not know, of files that have others as well.
+                const MIX: [(Kind, u64); 6] = [
+                    (Kind::Getattr, 8),
+                    (Kind::Create, 2),
+                    (Kind::Link, 4),
+                    (Kind::Unlink, 4),
+                    (Kind::Rename, 2),
+                    (Kind::Lookup, 2),
+                ];
+                self.mix = MIX.to_vec();
+                (self.choice_count, self.name_count) = (2, 4);
             }
             Rule::LeasePages => {
                 // Files that are open for writing at several clients.

@@ -190,6 +190,7 @@ mod rules {
         lease_reconnect LeaseReconnect,
         lease_restart LeaseRestart,
         known_names KnownNames,
+        named_inodes NamedInodes,
         own_changes OwnChanges,
         lease_pages LeasePages,
         cut_pages CutPages,

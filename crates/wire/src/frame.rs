@@ -3,7 +3,7 @@
 //! ```text
 //! offset bytes field            request                      reply
 //!      0     4 magic "LNFS"
-//!      4     1 version 21
+//!      4     1 version 23
 //!      5     1 kind             6                            7
 //!      6     2 op
 //!      8     4 body_bytes
@@ -57,7 +57,7 @@ pub const WELCOME_BODY_BYTES_MAX: u32 = 21 * 1024;
 const _: () =
     assert!(Map::BYTES_MAX + 64 <= WELCOME_BODY_BYTES_MAX as usize, "a Welcome has any map");
 const MAGIC: [u8; 4] = *b"LNFS";
-const VERSION: u8 = 22;
+const VERSION: u8 = 23;
 const HEADER_CRC_OFFSET: usize = 16;
 const BULK_CRC_OFFSET: usize = 20;
 const FLAGS_OFFSET: usize = 30;

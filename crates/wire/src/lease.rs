@@ -21,14 +21,17 @@ pub mod lease_flag {
     pub const WRITING: u8 = 16;
     /// [`super::NewFiles`] precede the grant.
     pub const NEW_FILES: u8 = 32;
+    /// [`super::NamedInodes`] precede the grant; that grants nothing.
+    pub const NAMED_INODES: u8 = 64;
     /// Every bit that is defined.
-    pub const ALL: u8 = ATTRIBUTES | NAME | CONTENTS | NEW_NAME | WRITING | NEW_FILES;
+    pub const ALL: u8 =
+        ATTRIBUTES | NAME | CONTENTS | NEW_NAME | WRITING | NEW_FILES | NAMED_INODES;
 }
 
 /// What a reply grants: the end of the suffix of a reply with [`crate::reply_flag::LEASES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseGrant {
-    /// The number of the grant.
+    /// The number of the grant; 0: nothing is granted.
     pub lease_no: LeaseNo,
     /// The term, in milliseconds, from when the request was sent.
     pub term_ms: u32,
@@ -59,6 +62,26 @@ impl Wire<'_> for LeaseGrant {
             return Err(DecodeError::ProtocolError(ProtocolError::Malformed));
         }
         Ok(Self { lease_no, term_ms, granted, further_count })
+    }
+}
+
+/// The inodes that a removal or a rename has changed besides the directories of its names
+/// ([`lease_flag::NAMED_INODES`]).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NamedInodes(pub [Option<InodeNo>; 2]);
+
+impl NamedInodes {
+    /// Encoded bytes.
+    pub const WIRE_BYTES: usize = 8 + 8;
+}
+
+impl Wire<'_> for NamedInodes {
+    fn encode(&self, to: &mut Writer<'_>) {
+        self.0.iter().for_each(|inode| to.write(&inode.unwrap_or(InodeNo(0))));
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let inodes: [InodeNo; 2] = [from.read()?, from.read()?];
+        Ok(Self(inodes.map(|inode| (inode != InodeNo(0)).then_some(inode))))
     }
 }
 

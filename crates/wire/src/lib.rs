@@ -75,8 +75,8 @@ pub use id::{
 pub use inspect::{INSPECTED_BYTES_MAX, Inspect, Inspected, Inspection};
 pub use layout::{Layout, StripePart};
 pub use lease::{
-    BEHIND_BYTES_MAX, Claim, CreateBehind, LeaseGrant, LeaseKey, NewFiles, Recall, RecallAck,
-    lease_flag,
+    BEHIND_BYTES_MAX, Claim, CreateBehind, LeaseGrant, LeaseKey, NamedInodes, NewFiles, Recall,
+    RecallAck, lease_flag,
 };
 pub use list::{FILE_BYTES_MAX, ListRead, PIECE_COUNT_MAX, Piece, Pieces, ReadList, WriteList};
 pub use map::{Map, Place, ServerAddress, ServerRow, ShardRun};

@@ -1,12 +1,14 @@
 //! The body of a reply: a message, what is granted with it, and a redo token.
 //!
 //! ```text
-//! message | further attributes, new files, lease | token, 4 token_bytes
-//!           with reply_flag::LEASES                with reply_flag::TOKEN
+//! message | further attributes, new files, named inodes, lease | token, 4 token_bytes
+//!           with reply_flag::LEASES                              with reply_flag::TOKEN
 //! ```
 
 use crate::codec::{DecodeError, Wire, Writer};
-use crate::{Attr, LeaseGrant, NewFiles, ProtocolError, Reply, lease_flag, reply_flag};
+use crate::{
+    Attr, LeaseGrant, NamedInodes, NewFiles, ProtocolError, Reply, lease_flag, reply_flag,
+};
 use alloc::vec::Vec;
 
 /// The parts of a reply's body.
@@ -20,6 +22,8 @@ pub struct ReplyParts<'a> {
     pub further: &'a [u8],
     /// Numbers for new files, with [`lease_flag::NEW_FILES`].
     pub new_files: Option<NewFiles>,
+    /// What a removal or rename has changed, with [`lease_flag::NAMED_INODES`].
+    pub named: Option<NamedInodes>,
     /// The redo token, if the change is not durable yet.
     pub token: Option<&'a [u8]>,
 }
@@ -40,23 +44,25 @@ impl<'a> ReplyParts<'a> {
             (rest, Some(token))
         };
         if reply.flags & reply_flag::LEASES == 0 {
-            let (further, new_files) = (&[][..], None);
-            return Ok(Self { message: rest, lease: None, further, new_files, token });
+            return Ok(Self { token, ..Self::plain(rest) });
         }
         if reply.flags & reply_flag::FROM_SLOT != 0 {
             return Err(ProtocolError::Malformed);
         }
         let (rest, lease) = split_last(rest, LeaseGrant::WIRE_BYTES)?;
         let lease: LeaseGrant = decoded(lease)?;
-        let (rest, new_files) = if lease.granted & lease_flag::NEW_FILES == 0 {
-            (rest, None)
-        } else {
-            let (rest, new_files) = split_last(rest, NewFiles::WIRE_BYTES)?;
-            (rest, Some(decoded(new_files)?))
-        };
+        let has = |flag: u8| lease.granted & flag != 0;
+        let (rest, named) = split_if(has(lease_flag::NAMED_INODES), rest, NamedInodes::WIRE_BYTES)?;
+        let (rest, new_files) = split_if(has(lease_flag::NEW_FILES), rest, NewFiles::WIRE_BYTES)?;
         let further_bytes = usize::from(lease.further_count) * Attr::WIRE_BYTES;
         let (message, further) = split_last(rest, further_bytes)?;
-        Ok(Self { message, lease: Some(lease), further, new_files, token })
+        Ok(Self { message, lease: Some(lease), further, new_files, named, token })
+    }
+
+    /// A message alone.
+    #[must_use]
+    pub const fn plain(message: &'a [u8]) -> Self {
+        Self { message, lease: None, further: &[], new_files: None, named: None, token: None }
     }
 
     /// The attributes of further inodes.
@@ -75,6 +81,9 @@ impl<'a> ReplyParts<'a> {
             to.put(self.further);
             if let Some(new_files) = &self.new_files {
                 to.write(new_files);
+            }
+            if let Some(named) = &self.named {
+                to.write(named);
             }
             to.write(lease);
         }
@@ -97,6 +106,19 @@ impl<'a> ReplyParts<'a> {
 fn split_last(body: &[u8], last_bytes: usize) -> Result<(&[u8], &[u8]), ProtocolError> {
     let first_bytes = body.len().checked_sub(last_bytes).ok_or(ProtocolError::Malformed)?;
     Ok(body.split_at(first_bytes))
+}
+
+/// Splits what the last bytes say off, if it is there.
+fn split_if<'a, T: Wire<'a>>(
+    is_there: bool,
+    body: &'a [u8],
+    last_bytes: usize,
+) -> Result<(&'a [u8], Option<T>), ProtocolError> {
+    if !is_there {
+        return Ok((body, None));
+    }
+    let (rest, last) = split_last(body, last_bytes)?;
+    Ok((rest, Some(decoded(last)?)))
 }
 
 fn decoded<'a, T: Wire<'a>>(bytes: &'a [u8]) -> Result<T, ProtocolError> {

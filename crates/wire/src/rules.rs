@@ -86,6 +86,8 @@ rules! {
     LeaseRestart "lease-restart",
     /// What a client knows of a directory's names ends with the lease of its attributes.
     KnownNames "known-names",
+    /// A client forgets the attributes of the inodes that a reply names as changed.
+    NamedInodes "named-inodes",
     /// A client's own change outdates what its other lanes have cached.
     OwnChanges "own-changes",
     /// A change of contents waits until other clients have dropped their pages of them.

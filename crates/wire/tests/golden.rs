@@ -300,6 +300,7 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
     reply("lock_cancelled", LockCancelled { waited: true }.to_bytes());
     reply("lease", lease().to_bytes());
     reply("new_files", new_files().to_bytes());
+    reply("named_inodes", named().to_bytes());
     reply("recall", recall(&recalled()));
     let recall_nos = [RecallNo(92), RecallNo(93)].map(|no| no.to_bytes()).concat();
     let recall_nos = List::new(2, &recall_nos);
@@ -386,6 +387,10 @@ fn bodies() -> BTreeMap<String, Vec<u8>> {
 fn lease() -> LeaseGrant {
     let granted = lease_flag::ATTRIBUTES | lease_flag::NAME;
     LeaseGrant { lease_no: LeaseNo(0x1_0000_005f), term_ms: 10_000, granted, further_count: 2 }
+}
+
+const fn named() -> NamedInodes {
+    NamedInodes([Some(InodeNo(0x1_0000_0007)), None])
 }
 
 fn new_files() -> NewFiles {
@@ -549,7 +554,7 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let attr = Entry { attr: ATTR }.to_bytes();
     let (lease, further) = (Some(lease()), &[&attr[..], &attr[..]].concat());
     let token = Some(&b"token"[..]);
-    let parts = ReplyParts { message: &attr, lease, further, new_files: None, token };
+    let parts = ReplyParts { lease, further, token, ..ReplyParts::plain(&attr) };
     let leased = Reply { flags: parts.flags(), status: Status::Ok, ..reply_head() };
     let mut body = Vec::new();
     parts.put(&mut Writer::new(&mut body));
@@ -559,6 +564,11 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     let mut body = Vec::new();
     parts.put(&mut Writer::new(&mut body));
     frame("reply with new files", Header::Reply(leased), None, &body);
+    let lease = lease.map(|lease| LeaseGrant { granted: lease_flag::NAMED_INODES, ..lease });
+    let parts = ReplyParts { lease, new_files: None, named: Some(named()), ..parts };
+    let mut body = Vec::new();
+    parts.put(&mut Writer::new(&mut body));
+    frame("reply with named inodes", Header::Reply(leased), None, &body);
     let replay = Replay { reply: Bytes(b"reply"), token: Bytes(b"token") };
     let replayed = Request { flags: request_flag::REPLAY, ..request_head() };
     frame("replay", Header::Request(replayed), None, &replay.to_bytes());
@@ -690,7 +700,8 @@ fn again(what: &str, body: &[u8]) -> Result<Vec<u8>, DecodeError> {
         "request cancel_lock" => CancelLock, "request relock" => Relock,
         "reply lock_set" => LockSet, "reply lock_found" => LockFound,
         "reply lock_cancelled" => LockCancelled, "reply grant" => Grant,
-        "reply lease" => LeaseGrant, "reply new_files" => NewFiles, "request claim" => Claim,
+        "reply lease" => LeaseGrant, "reply new_files" => NewFiles,
+        "reply named_inodes" => NamedInodes, "request claim" => Claim,
         "reply recall" => Recall, "reply recall_ack" => RecallAck,
         "request resume" => Resume, "request replay_done" => ReplayDone, "reply resumed" => Resumed,
     }

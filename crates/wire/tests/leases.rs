@@ -37,10 +37,12 @@ fn a_reply_splits_into_the_parts_it_was_made_of() {
         let lease =
             rng.bool().then(|| LeaseGrant { further_count, ..lease(rng.u8(..=lease_flag::ALL)) });
         let further = if lease.is_some() { &further[..] } else { &[] };
-        let has_files = lease.is_some_and(|it| it.granted & lease_flag::NEW_FILES != 0);
-        let new_files = has_files.then(|| new_files(rng.u64(..)));
+        let has = |flag: u8| lease.is_some_and(|it| it.granted & flag != 0);
+        let new_files = has(lease_flag::NEW_FILES).then(|| new_files(rng.u64(..)));
+        let named = has(lease_flag::NAMED_INODES)
+            .then(|| NamedInodes([(); 2].map(|()| rng.bool().then(|| InodeNo(rng.u64(1..))))));
         let token = rng.bool().then_some(token);
-        let parts = ReplyParts { message, lease, further, new_files, token };
+        let parts = ReplyParts { message, lease, further, new_files, named, token };
         let reply = Reply { flags: parts.flags(), ..Reply::of(Op::Lookup) };
         let body = body_of(&parts);
         assert_eq!(ReplyParts::split(&reply, &body), Ok(parts));
@@ -57,7 +59,7 @@ fn a_reply_splits_into_the_parts_it_was_made_of() {
 #[test]
 fn a_lease_with_unknown_bits_or_from_a_slot_is_refused() {
     let lease = Some(lease(lease_flag::NAME));
-    let parts = ReplyParts { message: b"m", lease, further: &[], new_files: None, token: None };
+    let parts = ReplyParts { lease, ..ReplyParts::plain(b"m") };
     let mut body = body_of(&parts);
     let reply = Reply { flags: reply_flag::LEASES, ..Reply::of(Op::Lookup) };
     assert_eq!(ReplyParts::split(&reply, &body), Ok(parts));
@@ -70,14 +72,16 @@ fn a_lease_with_unknown_bits_or_from_a_slot_is_refused() {
         assert_eq!(ReplyParts::split(&reply, &body), Err(ProtocolError::Malformed));
     }
     body[last] = 0;
-    body[last - 1] = lease_flag::ALL + 1;
-    assert_eq!(ReplyParts::split(&reply, &body), Err(ProtocolError::Malformed));
+    for granted in [lease_flag::NAMED_INODES, lease_flag::ALL + 1] {
+        body[last - 1] = granted;
+        assert_eq!(ReplyParts::split(&reply, &body), Err(ProtocolError::Malformed), "{granted}");
+    }
 }
 
 #[test]
 fn new_files_that_are_cut_or_have_no_layout_are_refused() {
     let (lease, files) = (Some(lease(lease_flag::NEW_FILES)), Some(new_files(9)));
-    let parts = ReplyParts { message: &[], lease, further: &[], new_files: files, token: None };
+    let parts = ReplyParts { lease, new_files: files, ..ReplyParts::plain(&[]) };
     let mut body = body_of(&parts);
     let reply = Reply { flags: reply_flag::LEASES, ..Reply::of(Op::Mkdir) };
     assert_eq!(ReplyParts::split(&reply, &body), Ok(parts));
@@ -91,8 +95,7 @@ fn further_attributes_that_are_none_are_refused() {
     let mut further = attr(7).to_bytes();
     further[8] = 0; // No kind.
     let lease = Some(LeaseGrant { further_count: 1, ..lease(0) });
-    let (further, new_files) = (&further[..], None);
-    let parts = ReplyParts { message: b"m", lease, further, new_files, token: None };
+    let parts = ReplyParts { lease, further: &further, ..ReplyParts::plain(b"m") };
     let body = body_of(&parts);
     let reply = Reply { flags: reply_flag::LEASES, ..Reply::of(Op::Unlink) };
     let split = ReplyParts::split(&reply, &body).unwrap();

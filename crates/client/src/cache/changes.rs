@@ -5,10 +5,10 @@
 //! outdated.
 
 use super::Cache;
-use super::stamps::{Outdated, Stamp};
+use super::stamps::{Outdated, Slots, Stamp, StampClock};
 use crate::Call;
 use interface::Mono;
-use wire::{FileKind, InodeNo, LaneId, Name, Rule};
+use wire::{FileKind, InodeNo, LaneId, Name, NamedInodes, Rule};
 
 /// A call under way: the lane that made it, the stamp of before, and what it changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +35,9 @@ pub(super) struct Changing {
     pub(super) is_absent: bool,
     /// The inode that certainly gets the new name of a rename: it has no other name.
     pub(super) moved: Option<InodeNo>,
+    /// The server says what it has changed besides the directories: nothing else, whatever the names
+    /// were known to name.
+    named: Option<NamedInodes>,
 }
 
 /// What a call has changed.
@@ -42,11 +45,12 @@ pub(super) struct Changing {
 pub(super) struct Changed {
     pub(super) names: [Option<Outdated>; 2],
     inodes: [Option<(InodeNo, Outdated)>; 4],
+    named: [Option<(InodeNo, Outdated)>; 2],
 }
 
 impl Changed {
     pub(super) fn inode(&self, inode: InodeNo) -> Option<Outdated> {
-        let mut found = self.inodes.iter().flatten();
+        let mut found = self.inodes.iter().chain(&self.named).flatten();
         found.find(|(changed, _)| *changed == inode).map(|(_, outdated)| *outdated)
     }
 }
@@ -197,7 +201,8 @@ impl Cache {
 
     /// What a call has changed is learned: it has changed no inode that is not known.
     pub(super) fn end_guard(&self, asked: Asked) {
-        if asked.changing.is_guarded && !asked.changing.unknown {
+        let Changing { unknown, is_guarded, .. } = asked.changing;
+        if (unknown || is_guarded) && !asked.changing.ends_unknown() {
             self.unknown.cancel(0);
         }
     }
@@ -216,31 +221,53 @@ impl Cache {
 
     /// A call has ended: what it has changed is outdated.
     pub(super) fn end(&self, asked: Asked) -> Changed {
-        let Changing { names, inodes, unknown, .. } = asked.changing;
+        let Changing { names, inodes, named, .. } = asked.changing;
         let clock = &self.clock;
         // A change of an inode that was not known may have been one of this inode.
         let all_outdated = self.unknown.last(0).max(self.floor.get());
-        if unknown {
+        if asked.changing.ends_unknown() {
             self.unknown.end(clock, 0);
         }
-        let end_inode = |inode| {
+        let end_inode = |inode, outdate: fn(&Slots, &StampClock, u64) -> Outdated| {
             let hash = self.inode_hash(inode);
             self.unkept.set(hash, 0);
-            let Outdated { before, now } = self.attribute_slots.end(clock, hash);
+            let Outdated { before, now } = outdate(&self.attribute_slots, clock, hash);
             (inode, Outdated { before: before.max(all_outdated), now })
         };
+        let NamedInodes(named) =
+            named.filter(|_| self.rules.hold(Rule::NamedInodes)).unwrap_or_default();
+        let named = named.map(|inode| inode.filter(|inode| !inodes.contains(&Some(*inode))));
         Changed {
             names: names.map(|hash| {
                 let hash = hash?;
                 self.unkept.set(hash, 0);
                 Some(self.name_slots.end(clock, hash))
             }),
-            inodes: inodes.map(|inode| inode.map(end_inode)),
+            inodes: inodes.map(|inode| Some(end_inode(inode?, Slots::end))),
+            named: named.map(|inode| Some(end_inode(inode?, Slots::outdate))),
         }
     }
 }
 
+impl Asked {
+    /// The call has ended: what it has changed, if the server says that.
+    pub(super) const fn naming(mut self, named: Option<NamedInodes>) -> Self {
+        self.changing.named = named;
+        self
+    }
+
+    /// Whether the server says what the call has changed.
+    pub(super) const fn is_named(&self) -> bool {
+        self.changing.named.is_some()
+    }
+}
+
 impl Changing {
+    /// Whether the end of the call outdates the attributes of all inodes.
+    const fn ends_unknown(&self) -> bool {
+        self.unknown && self.named.is_none()
+    }
+
     fn add_inode(&mut self, inode: InodeNo) {
         if self.inodes.contains(&Some(inode)) {
             return;

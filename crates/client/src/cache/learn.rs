@@ -65,6 +65,7 @@ impl Cache {
     /// A call of this client was answered. To be called before the caller gets the answer.
     pub fn learn(&self, (now, asked): (Mono, Asked), call: &Call<'_>, taken: &TakenAnswer<'_>) {
         let TakenAnswer { result, granted, further, listing } = *taken;
+        let asked = asked.naming(granted.named.filter(|_| result.is_ok()));
         let Asked { lane, sent, .. } = asked;
         let answered = Answered { now, lane, sent, stamp: sent };
         let is_opened = matches!(result, Ok(Answer::Created { made: false, .. }));
@@ -207,10 +208,10 @@ impl Cache {
     ) {
         let named = answered.behind(changed.names[0]);
         // Another change may have come in between: it is not known what the name named.
-        if named.is_disturbed(changed.names[0])
+        let may_be_any = named.is_disturbed(changed.names[0])
             || self.has_lost(answered.now, asked, place.dir)
-            || (removed_until.is_some() && asked.changing.is_absent)
-        {
+            || (removed_until.is_some() && asked.changing.is_absent);
+        if may_be_any && !asked.is_named() {
             self.outdate_unknown();
         }
         if let Some(until) = removed_until {
@@ -231,7 +232,7 @@ impl Cache {
         let is_disturbed = old.is_disturbed(changed.names[0])
             || new.is_disturbed(changed.names[1])
             || [from.dir, to.dir].iter().any(|dir| self.has_lost(answered.now, asked, *dir));
-        if is_disturbed || (is_done && asked.changing.is_absent) {
+        if (is_disturbed || (is_done && asked.changing.is_absent)) && !asked.is_named() {
             self.outdate_unknown();
         }
         let is_move = matches!(args.how, RenameHow::Replace | RenameHow::NoReplace);

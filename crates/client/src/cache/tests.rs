@@ -3,6 +3,8 @@
 
 extern crate std;
 
+mod removals;
+
 use super::{Asked, Cache, CacheSize, TakenAnswer};
 use crate::{Answer, Call, Create, Granted, GrantedAttributes, RecalledKey, Resize, Term};
 use alloc::vec::Vec;
@@ -99,7 +101,19 @@ const BOTH: Granted = Granted {
     new_name: None,
     contents: None,
     entries: Some(UNTIL),
+    named: None,
 };
+
+fn rename<'a>(old: &'a str, new: &'a str) -> Call<'a> {
+    Call::Rename(wire::Rename {
+        caller: CALLER,
+        parent: DIR,
+        name: name(old),
+        new_parent: DIR,
+        new_name: name(new),
+        how: RenameHow::Replace,
+    })
+}
 
 impl Cache {
     fn learns(&self, lane: LaneId, call: &Call<'_>, result: Result<Answer, Status>) {
@@ -373,19 +387,6 @@ fn names_that_change_while_they_are_listed_are_not_absent() {
 }
 
 #[test]
-fn the_removal_of_an_unknown_name_outdates_all_attributes() {
-    let cache = cache();
-    cache.learns(HERE, &getattr(FILE), Ok(Answer::Entry(file())));
-    cache.learns(HERE, &unlink("link"), Ok(Answer::Done));
-    assert_eq!(cache.says(&getattr(FILE)), None);
-    cache.learns(HERE, &lookup("a"), Ok(Answer::Entry(file())));
-    cache.learns(HERE, &unlink("other"), Err(Status::Access));
-    assert!(cache.says(&getattr(FILE)).is_some(), "nothing has changed");
-    cache.learns(HERE, &unlink("a"), Err(Status::Interrupted));
-    assert_eq!(cache.says(&getattr(FILE)), None, "it may have been executed");
-}
-
-#[test]
 fn a_rename_moves_what_is_known() {
     let cache = cache();
     cache.makes_directory();
@@ -394,14 +395,7 @@ fn a_rename_moves_what_is_known() {
         &create("a"),
         Ok(Answer::Created { attr: file(), made: true, handle: None }),
     );
-    let rename = Call::Rename(wire::Rename {
-        caller: CALLER,
-        parent: DIR,
-        name: name("a"),
-        new_parent: DIR,
-        new_name: name("b"),
-        how: RenameHow::Replace,
-    });
+    let rename = rename("a", "b");
     let renamed = wire::Renamed { moved: None, exchanged: None };
     cache.learns(THERE, &rename, Ok(Answer::Renamed(renamed)));
     assert_eq!(cache.says(&lookup("a")), ABSENT);

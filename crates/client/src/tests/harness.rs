@@ -200,7 +200,7 @@ impl Harness {
         let granted = wire::lease_flag::ATTRIBUTES;
         let lease = LeaseGrant { lease_no, term_ms, granted, further_count: 0 };
         let (lease, token) = (Some(lease), Some(&token[..]));
-        let parts = ReplyParts { message: body, lease, further: &[], new_files: None, token };
+        let parts = ReplyParts { lease, token, ..ReplyParts::plain(body) };
         let (transno, flags) = (Transno(transno), parts.flags());
         let reply = Reply { transno, flags, ..self.reply(request) };
         let mut tokened = Vec::new();

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use interface::Mono;
 use wire::{
     Attr, Contents, Created, Entry, Getattr, Glimpse, Glimpsed, Header, InodeNo, Layout,
-    LeaseGrant, LeaseKey, LeaseNo, List, Lookup, Name, Op, OpenFor, Recall, RecallNo, Reply,
-    ReplyParts, Status, Unlink, Wire, Writer, attr_flag, lease_flag, request_flag,
+    LeaseGrant, LeaseKey, LeaseNo, List, Lookup, Name, NamedInodes, Op, OpenFor, Recall, RecallNo,
+    Reply, ReplyParts, Status, Unlink, Wire, Writer, attr_flag, lease_flag, request_flag,
 };
 
 const GETATTR: Call<'static> = Call::Getattr(Getattr { inode: FILE });
@@ -62,8 +62,7 @@ impl Harness {
         assert_ne!(request.head.flags & request_flag::LEASES, 0, "the client asks for leases");
         let lease_no = LeaseNo(lease_no);
         let lease = LeaseGrant { lease_no, term_ms: TERM_MS, granted, further_count: 0 };
-        let (lease, further) = (Some(lease), &[][..]);
-        let parts = ReplyParts { message, lease, further, new_files: None, token: None };
+        let parts = ReplyParts { lease: Some(lease), ..ReplyParts::plain(message) };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let reply = Reply { status, flags: parts.flags(), ..self.reply(request) };
@@ -240,7 +239,7 @@ fn attributes_of_further_inodes_are_granted_like_all_others() {
         let lease = LeaseGrant { lease_no, term_ms: TERM_MS, granted, further_count: 1 };
         let further = &dir.to_bytes();
         let lease = Some(lease);
-        let parts = ReplyParts { message: &[], lease, further, new_files: None, token: None };
+        let parts = ReplyParts { lease, further, ..ReplyParts::plain(&[]) };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let reply = Reply { flags: parts.flags(), ..harness.reply(&request) };
@@ -252,6 +251,34 @@ fn attributes_of_further_inodes_are_granted_like_all_others() {
         assert_eq!(harness.granted(), Granted { name: until, ..Granted::default() });
         let further = until.map(|until| GrantedAttributes { attr: dir, until, lease_no });
         assert_eq!(harness.further, further.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_a_reply_names_is_no_grant() {
+    // It is told of a request that was granted nothing, and whatever was recalled.
+    for (lease_no, recalled) in [(0, false), (7, false), (7, true)] {
+        let mut harness = harness();
+        let (caller, parent, name) = (CALLER, PARENT, a());
+        harness.call(1, Call::Unlink(Unlink { caller, parent, name, behind: None }));
+        let request = harness.take();
+        let (lease_no, named) = (LeaseNo(lease_no), NamedInodes([Some(FILE), None]));
+        let name = if lease_no > LeaseNo(0) { lease_flag::NAME } else { 0 };
+        let granted = name | lease_flag::NAMED_INODES;
+        let lease = LeaseGrant { lease_no, term_ms: TERM_MS, granted, further_count: 0 };
+        let (lease, named) = (Some(lease), Some(named));
+        let parts = ReplyParts { lease, named, ..ReplyParts::plain(&[]) };
+        let mut body = Vec::new();
+        parts.put(&mut Writer::new(&mut body));
+        let reply = Reply { flags: parts.flags(), ..harness.reply(&request) };
+        if recalled {
+            harness.recall(&request, (1, 7), LeaseKey::Contents(FILE));
+        }
+        harness.send(request.conn, reply, &body, None);
+        let until = ms(10_000).filter(|_| lease_no > LeaseNo(0) && !recalled);
+        assert_eq!(harness.granted(), Granted { name: until, named, ..Granted::default() });
+        let has_term = harness.client.term().until > Mono(0);
+        assert_eq!(has_term, lease_no > LeaseNo(0), "there are no leases to renew");
     }
 }
 

@@ -30,8 +30,7 @@ fn entry(attr: Attr) -> Vec<u8> {
 impl Harness {
     fn grant_names(&mut self, request: &ReceivedRequest, message: &[u8], granted: u8) {
         let lease = LeaseGrant { lease_no: LeaseNo(9), term_ms: 10_000, granted, further_count: 0 };
-        let (lease, further) = (Some(lease), &[][..]);
-        let parts = ReplyParts { message, lease, further, new_files: None, token: None };
+        let parts = ReplyParts { lease: Some(lease), ..ReplyParts::plain(message) };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let reply = Reply { flags: parts.flags(), ..self.reply(request) };

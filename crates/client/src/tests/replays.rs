@@ -368,7 +368,7 @@ fn comes_as_replay(rules: wire::Rules) -> Option<bool> {
     let reply = Reply { flags: wire::reply_flag::TOKEN, transno: Transno(5), ..reply };
     let (message, mut body) = (entry(), Vec::new());
     let (message, token) = (&message[..], Some(&b"token"[..]));
-    let parts = wire::ReplyParts { message, lease: None, further: &[], new_files: None, token };
+    let parts = wire::ReplyParts { token, ..wire::ReplyParts::plain(message) };
     parts.put(&mut wire::Writer::new(&mut body));
     harness.send(late.conn, reply, &body, None);
     harness.close(late.conn);

@@ -284,7 +284,12 @@ impl Harness {
         let lease = Some(wire::LeaseGrant { lease_no, term_ms, granted, further_count });
         let message = result.unwrap_or_default();
         let new_files = self.new_files.take();
-        let parts = wire::ReplyParts { message, lease, further: &further, new_files, token: None };
+        let parts = wire::ReplyParts {
+            lease,
+            further: &further,
+            new_files,
+            ..wire::ReplyParts::plain(message)
+        };
         let mut body = Vec::new();
         parts.put(&mut Writer::new(&mut body));
         let status = result.err().unwrap_or(Status::Ok);
@@ -333,9 +338,8 @@ impl Harness {
     pub(super) fn token(&mut self, received: &ReceivedRequest, transno: u64, body: &[u8]) {
         let flags = wire::reply_flag::TOKEN;
         let reply = Reply { flags, transno: Transno(transno), ..self.reply_to(received) };
-        let (further, token) = (&[][..], Some(&b"token"[..]));
-        let parts =
-            wire::ReplyParts { message: body, lease: None, further, new_files: None, token };
+        let token = Some(&b"token"[..]);
+        let parts = wire::ReplyParts { token, ..wire::ReplyParts::plain(body) };
         let mut tokened = Vec::new();
         parts.put(&mut Writer::new(&mut tokened));
         self.put_reply(received.conn, reply, &tokened, None);

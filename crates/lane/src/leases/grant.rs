@@ -11,8 +11,8 @@ use interface::{Mono, Turn};
 use meta::LeaseKey;
 use wire::{
     Attr, Changes, ClientUuid, Dirent, Grants, HEADER_BYTES, InodeNo, LeaseGrant, LeaseNo,
-    NewFiles, Op, OpenFor, Reader, Retry, Rule, SessionId, ShardId, SquashedIds, Status, Wire as _,
-    lease_flag, request_flag,
+    NamedInodes, NewFiles, Op, OpenFor, Reader, Retry, Rule, SessionId, ShardId, SquashedIds,
+    Status, Wire as _, lease_flag, request_flag,
 };
 
 /// What a reply grants.
@@ -22,6 +22,17 @@ pub(crate) struct ReplyLease {
     /// The encoded attributes of further inodes.
     pub(crate) further: Vec<u8>,
     pub(crate) new_files: Option<NewFiles>,
+    /// What the request has changed besides.
+    pub(crate) named: Option<NamedInodes>,
+}
+
+impl ReplyLease {
+    /// It grants nothing.
+    fn naming(named: NamedInodes) -> Self {
+        let (lease_no, granted) = (LeaseNo(0), lease_flag::NAMED_INODES);
+        let grant = LeaseGrant { lease_no, term_ms: 0, granted, further_count: 0 };
+        Self { grant, further: Vec::new(), new_files: None, named: Some(named) }
+    }
 }
 
 /// A reply that is being given leases.
@@ -85,8 +96,12 @@ impl Lane {
             && status == Status::NotFound
             && received.denied.is_none();
         let client = received.open.client;
-        if !(status == Status::Ok || absent) || !self.may_grant(received) {
+        if !(status == Status::Ok || absent) {
             return None;
+        }
+        let named = self.named_inodes(request.op);
+        if !self.may_grant(received) {
+            return named.map(ReplyLease::naming);
         }
         let granting = Granting {
             holder: (request.session, client),
@@ -143,9 +158,35 @@ impl Lane {
         let new_files = self.give_new_files((holder, lease_no), received, (body, granted));
         let is_nothing =
             granted == 0 && entry_count == 0 && further.is_empty() && new_files.is_none();
+        if is_nothing {
+            return named.map(ReplyLease::naming);
+        }
         let given = if new_files.is_some() { lease_flag::NEW_FILES } else { 0 };
-        let lease = || self.lease(granting, granted | given, &further);
-        (!is_nothing).then(|| ReplyLease { new_files, ..lease() })
+        let names = if named.is_some() { lease_flag::NAMED_INODES } else { 0 };
+        let lease = self.lease(granting, granted | given | names, &further);
+        Some(ReplyLease { new_files, named, ..lease })
+    }
+
+    /// The inodes that a removal or rename has changed besides the directories of the names, if they
+    /// are as few as can be named. A client that knew none of the names forgets no others then.
+    fn named_inodes(&self, op: Op) -> Option<NamedInodes> {
+        let is_named = matches!(op.row().grants, Grants::RemovedName | Grants::BothNames);
+        if !is_named || self.leases.term_ms == 0 {
+            return None;
+        }
+        let mut named = NamedInodes::default();
+        for change in disk::Changes::new(self.scratch.changes()) {
+            let inode = match change {
+                Ok(Change::Inode { row }) => row.inode,
+                Ok(Change::InodeRemoved { inode } | Change::DirAttrs { inode, .. }) => inode,
+                Ok(_) => continue,
+                Err(_) => return None,
+            };
+            if !named.0.contains(&Some(inode)) {
+                *named.0.iter_mut().find(|place| place.is_none())? = Some(inode);
+            }
+        }
+        Some(named)
     }
 
     fn lease(&self, granting: Granting, granted: u8, further: &[Attr]) -> ReplyLease {
@@ -153,7 +194,7 @@ impl Lane {
         let further_count = u8::try_from(further.len()).unwrap_or(u8::MAX);
         let grant = LeaseGrant { lease_no: granting.lease_no, term_ms, granted, further_count };
         let further = further.iter().flat_map(Attr::to_bytes).collect();
-        ReplyLease { grant, further, new_files: None }
+        ReplyLease { grant, further, new_files: None, named: None }
     }
 
     /// Grants the attributes of inodes that the reply's message does not show, as they are after

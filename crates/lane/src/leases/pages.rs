@@ -126,7 +126,7 @@ impl Lane {
         let term_ms = u32::try_from(self.leases.term_ms).unwrap_or(u32::MAX);
         let (lease_no, granted) = (pages.lease.lease_no, lease_flag::CONTENTS);
         let grant = LeaseGrant { lease_no, term_ms, granted, further_count: 0 };
-        Some(ReplyLease { grant, further: Vec::new(), new_files: None })
+        Some(ReplyLease { grant, further: Vec::new(), new_files: None, named: None })
     }
 
     /// A read is answered, or has failed.

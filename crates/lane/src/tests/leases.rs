@@ -4,6 +4,7 @@ mod conflicts;
 mod ends;
 mod grants;
 mod made;
+mod named;
 mod names_behind;
 mod names_behind_ends;
 mod opened;
@@ -74,11 +75,13 @@ pub(super) struct Granted {
     lease: Option<LeaseGrant>,
     further: Vec<Attr>,
     new_files: Option<NewFiles>,
+    named: Option<[Option<InodeNo>; 2]>,
 }
 
 impl Granted {
+    /// What is granted; named inodes grant nothing.
     pub(super) fn granted(&self) -> u8 {
-        self.lease.map_or(0, |lease| lease.granted)
+        self.lease.map_or(0, |lease| lease.granted & !lease_flag::NAMED_INODES)
     }
 
     /// The attributes of this inode, if they are granted beside the message.
@@ -161,12 +164,12 @@ impl Holder {
                     let parts = ReplyParts::split(&head, body).unwrap();
                     let further = parts.further_attributes().unwrap();
                     let ReplyParts { message, lease, new_files, .. } = parts;
-                    if let Some(lease) = lease {
+                    if let Some(lease) = lease.filter(|lease| lease.lease_no > LeaseNo(0)) {
                         assert!(lease.lease_no > self.lease_no_last, "numbers rise");
                         self.lease_no_last = lease.lease_no;
                     }
-                    let message = message.to_vec();
-                    self.replies.push(Granted { head, message, lease, further, new_files });
+                    let (message, named) = (message.to_vec(), parts.named.map(|named| named.0));
+                    self.replies.push(Granted { head, message, lease, further, new_files, named });
                 }
                 _ => {}
             }
