@@ -279,6 +279,10 @@ pub enum Call<'a> {
     SyncAll,
     /// [`Answer::Done`] when all changes that any shard answered, to any client, are durable.
     SyncShards,
+    /// [`Answer::Done`] when the metadata shards have recalled what other clients had answered before
+    /// the shards did, and it was executed. New files may still be written behind: their names were
+    /// made meanwhile.
+    Recall,
     /// [`Answer::Done`] when the server has ended this client lane's sessions. No call may be made
     /// meanwhile; a later call opens new sessions.
     Goodbye,
@@ -353,6 +357,7 @@ impl Call<'_> {
             | Self::ServerStatfs
             | Self::SyncAll
             | Self::SyncShards
+            | Self::Recall
             | Self::Goodbye
             | Self::Stats(_)
             | Self::Counters(_)

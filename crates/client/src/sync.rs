@@ -21,8 +21,17 @@ impl Client {
         } else if let Call::SyncAll = call {
             self.start_sync_all(id);
         } else if let Call::SyncShards = call {
-            let targets = self.servers.shards().map(|(shard, _)| Target::Shard(shard));
-            self.sync_shards(id, Ok(()), targets.collect());
+            let syncs = self.servers.shards().map(|(shard, _)| {
+                let target = Target::Shard(shard);
+                // At a data shard: what is on its way to an object as well.
+                if shard.is_data() { FollowUp::SyncBehind(target) } else { FollowUp::Sync(target) }
+            });
+            self.sync_shards(id, Ok(()), syncs.collect());
+        } else if let Call::Recall = call {
+            let shards = self.servers.shards().map(|(shard, _)| shard);
+            let shards = shards.filter(|shard| !shard.is_data());
+            let syncs = shards.map(|shard| FollowUp::SyncBehind(Target::Shard(shard)));
+            self.sync_shards(id, Ok(()), syncs.collect());
         } else if let Call::Goodbye = call {
             self.start_goodbye(id);
         } else if let Call::Statfs = call {
@@ -98,15 +107,14 @@ impl Client {
         let shards = self.servers.shards().filter(|(_, index)| {
             self.servers.session(*index).is_some_and(|session| !session.replay.is_empty())
         });
-        let targets = shards.map(|(shard, _)| Target::Shard(shard)).collect();
-        self.sync_shards(id, outcome, targets);
+        let syncs = shards.map(|(shard, _)| FollowUp::Sync(Target::Shard(shard))).collect();
+        self.sync_shards(id, outcome, syncs);
     }
 
-    fn sync_shards(&mut self, id: CallId, outcome: Result<(), Status>, targets: Vec<Target>) {
-        if targets.is_empty() {
+    fn sync_shards(&mut self, id: CallId, outcome: Result<(), Status>, all: Vec<FollowUp>) {
+        if all.is_empty() {
             return self.jobs.answer(id, outcome.map(|()| Answer::Done));
         }
-        let all = targets.into_iter().map(FollowUp::Sync).collect();
         self.begin_all(id, Plan::Sync { outcome, file: None, is_ahead: false }, all);
     }
 

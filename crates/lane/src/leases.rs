@@ -10,6 +10,7 @@
 //! it; while a request waits for a key, or it is being recalled, nobody is granted it; what is here
 //! is lost with the lane, so only sessions that the next recovery awaits are granted anything.
 
+mod barriers;
 mod directories;
 mod grant;
 mod heat;
@@ -25,6 +26,8 @@ mod writing;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+pub(crate) use barriers::BarrierNo;
+use barriers::Barriers;
 pub(crate) use grant::ReplyLease;
 use hashbrown::HashMap;
 use heat::Heat;
@@ -66,6 +69,7 @@ pub(crate) struct Leases {
     heat: Heat,
     writing: Writing,
     settled: Settled,
+    barriers: Barriers,
     waits: HashMap<LeaseKey, Wait, Seed>,
     /// Recalls that are not acknowledged.
     recalls: BTreeMap<RecallNo, SentRecall>,
@@ -97,6 +101,7 @@ impl Leases {
             heat: Heat::new(seed),
             writing: Writing::new(),
             settled: Settled::default(),
+            barriers: Barriers::default(),
             waits: HashMap::with_hasher(seed),
             recalls: BTreeMap::new(),
             outgoing: BTreeMap::new(),

@@ -16,6 +16,7 @@ mod suspended;
 pub(crate) use answers::{Answers, Waiting};
 
 use crate::acknowledgements::{BatchNo, Gate};
+use crate::leases::BarrierNo;
 use crate::request::{PartWork, ReceivedFrame, Sizing, SuspendedRequest};
 use crate::request_header::SlotId;
 use crate::response::DeferredReply;
@@ -39,6 +40,8 @@ pub(crate) enum Cause {
     Write(ShardId, Transno),
     /// This write behind to reach its object at a data shard, or to fail.
     Unwritten(ShardId, Token),
+    /// What other clients had answered early to be executed.
+    Barrier(BarrierNo),
     /// A cross-shard transaction to release its locks at a shard.
     Lock(ShardId, TxnId),
     /// The rows of a non-resident unit.
@@ -81,7 +84,7 @@ impl Cause {
             Self::Reopening => 5,
             Self::Recovery => 6,
             Self::Freeze => 7,
-            Self::Lease(_) => 8,
+            Self::Lease(_) | Self::Barrier(_) => 8,
         }
     }
 
@@ -92,6 +95,7 @@ impl Cause {
             Self::Batch(_)
             | Self::Write(..)
             | Self::Unwritten(..)
+            | Self::Barrier(_)
             | Self::Lock(..)
             | Self::Rows(..)
             | Self::Lease(_) => false,
@@ -103,6 +107,7 @@ impl Cause {
         match self {
             Self::Write(..) => true,
             Self::Unwritten(..)
+            | Self::Barrier(_)
             | Self::Batch(_)
             | Self::Lease(_)
             | Self::Lock(..)
@@ -117,7 +122,7 @@ impl Cause {
     /// Whether it never ends once the lane's log has failed.
     const fn fails_with_log(&self) -> bool {
         match self {
-            Self::Batch(_) | Self::Write(..) | Self::Unwritten(..) => true,
+            Self::Batch(_) | Self::Write(..) | Self::Unwritten(..) | Self::Barrier(_) => true,
             // It ends by the term at the latest, or when those lanes are back.
             Self::Lease(_)
             | Self::Lock(..)
@@ -267,6 +272,7 @@ impl Waiters {
             Cause::Batch(gate) => Some(*gate),
             Cause::Write(..)
             | Cause::Unwritten(..)
+            | Cause::Barrier(_)
             | Cause::Lock(..)
             | Cause::Rows(..)
             | Cause::Containment
@@ -347,6 +353,7 @@ impl Waiters {
                 Cause::Write(shard, until) => is_recorded(*shard, *until),
                 Cause::Unwritten(..) => false,
                 Cause::Batch(_)
+                | Cause::Barrier(_)
                 | Cause::Lock(..)
                 | Cause::Rows(..)
                 | Cause::Containment

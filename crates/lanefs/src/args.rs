@@ -186,7 +186,7 @@ pub(crate) enum Command {
     Chmod(Chmod),
     /// Change owner and group of files of a server
     Chown(Chown),
-    /// Wait until all changes that a server has acknowledged to any client are on disk
+    /// Wait until all changes that programs have made, on any client, are on disk
     Sync(Sync),
     /// Show how much space a server's file system has
     Df(Df),

@@ -84,8 +84,10 @@ impl Freeze {
         let server = server.clone();
         let renew = move || {
             let (mut volume, _) = export::connect(&server)?;
-            wait_until_quiet(&mut volume)?;
+            // What mounts write behind cannot be waited for during the freeze.
             volume.sync_server()?;
+            wait_until_quiet(&mut volume)?;
+            volume.sync_answered()?;
             frozen_sender.send(())?;
             while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(RENEWAL) {
                 if !volume.freeze(FREEZE_MS_MAX)?.held_on {

@@ -248,11 +248,19 @@ macro_rules! operations {
             /// `Io`, once, when an answered change is lost; errors of earlier closes.
             sync() -> ();
 
-            /// Waits until all changes that any shard has answered are durable.
+            /// Waits until all changes are durable whose callers have their results, on any client: also
+            /// what mounts write behind. A client that is silent is waited for until its lease ends.
             ///
             /// # Errors
             /// `Io` when an answered change is lost.
             sync_server() -> ();
+
+            /// Waits until all changes that any server has answered are durable; not for what mounts
+            /// write behind.
+            ///
+            /// # Errors
+            /// `Io` when an answered change is lost.
+            sync_answered() -> ();
 
             /// The smallest request and its reply, to measure a round trip.
             ///

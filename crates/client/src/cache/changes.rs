@@ -142,6 +142,7 @@ impl Cache {
             | Call::SyncAhead(_)
             | Call::SyncAll
             | Call::SyncShards
+            | Call::Recall
             | Call::Goodbye
             | Call::Stats(_)
             | Call::Counters(_)

@@ -100,6 +100,7 @@ pub(crate) fn begin(
         | Call::SyncAhead(_)
         | Call::SyncAll
         | Call::SyncShards
+        | Call::Recall
         | Call::Goodbye => Err(Status::Invalid),
         // The keeper sends these; see `locks`.
         Call::SetLock(_) | Call::Flush { .. } => Err(Status::Invalid),

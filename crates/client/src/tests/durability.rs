@@ -79,6 +79,33 @@ fn sync_all_asks_the_shards_that_may_lose_changes() {
 }
 
 #[test]
+fn a_recall_asks_metadata_shards_alone_and_the_sync_of_all_shards_those_of_contents() {
+    let mut harness = Harness::new(1);
+    changed(&mut harness, 9, 5);
+    harness.answers();
+    let mut asked_by = |call| {
+        harness.call(1, call);
+        let mut asked = Vec::new();
+        while !harness.requests.is_empty() {
+            let request = harness.take();
+            let is_behind = request.head.flags & request_flag::BEHIND != 0;
+            assert_eq!(request.head.op, Op::Sync);
+            asked.push((request.head.shard, is_behind));
+            harness.answer(&request, &[]);
+        }
+        assert_eq!(harness.outcome(), Ok(Answer::Done));
+        asked
+    };
+    let recalled = asked_by(Call::Recall);
+    let synced = asked_by(Call::SyncShards);
+    assert!(recalled.iter().all(|(shard, is_behind)| !shard.is_data() && *is_behind));
+    assert!(synced.iter().all(|(shard, is_behind)| *is_behind == shard.is_data()));
+    let names = synced.iter().filter(|(shard, _)| !shard.is_data()).count();
+    assert_eq!(recalled.len(), names);
+    assert!(names > 0 && synced.len() > names);
+}
+
+#[test]
 fn a_synchronous_write_sets_the_flag() {
     let mut harness = Harness::new(1);
     for sync in [true, false] {

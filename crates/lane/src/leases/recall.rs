@@ -3,17 +3,19 @@
 //! the term.
 
 use super::Leases;
+use super::barriers::BarrierNo;
 use super::outgoing::{Keys, Outgoing, SentRecall};
 use crate::Lane;
 use crate::request::ReceivedRequest;
 use crate::waiters::Cause;
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use interface::{ConnId, Mono, NetAction, Turn};
 use meta::{LeaseConflict, LeaseKey};
 use wire::{
-    Changes, ClientUuid, Executor, Header, LeaseNo, List, ProtocolError, Recall, RecallAck,
-    RecallNo, Rule, SessionId, ShardId, Wire as _, Writer,
+    Changes, ClientUuid, Executor, Header, InodeNo, LeaseNo, List, ProtocolError, Recall,
+    RecallAck, RecallNo, Rule, SessionId, ShardId, Wire as _, Writer,
 };
 
 impl Leases {
@@ -69,6 +71,22 @@ impl Leases {
         let outgoing = self.outgoing.get(&session);
         let frames = outgoing.iter().flat_map(|outgoing| &outgoing.frames);
         touched.extend(frames.flat_map(|frame| &frame.keys));
+    }
+}
+
+impl Leases {
+    /// What clients change behind at a shard, and by which session.
+    pub(crate) fn written_at(&self, shard: ShardId) -> impl Iterator<Item = (InodeNo, SessionId)> {
+        let all = self.writing.files.iter();
+        let all = all.map(|(inode, writer)| (*inode, writer.lease.session));
+        all.filter(move |(inode, _)| inode.shard() == shard)
+    }
+
+    /// Recalls the write leases of these. The barrier ends with the last of them.
+    pub(crate) fn begin_barrier(&mut self, inodes: BTreeSet<InodeNo>, now: Mono) -> BarrierNo {
+        inodes.iter().for_each(|inode| self.recall_from_writer(*inode, now));
+        self.counts.wait_count += 1;
+        self.barriers.add(inodes)
     }
 }
 
@@ -255,17 +273,20 @@ impl Lane {
 
     /// Leases of these keys have ended: what waited for the last of a key goes on.
     pub(super) fn end_leases(&mut self, turn: &mut Turn<'_>, touched: Vec<LeaseKey>) {
-        let (mut any, mut with_pages) = (false, Vec::new());
+        let (mut any, mut with_pages, mut barriers) = (false, Vec::new(), Vec::new());
         for key in touched {
             if self.leases.has_ended(key, turn.now.mono) {
                 self.waiters.make_due(&Cause::Lease(key));
                 any = true;
                 if let LeaseKey::Pages(inode) = key {
                     with_pages.push(inode);
+                } else if let LeaseKey::Writing(inode) = key {
+                    self.leases.barriers.end(inode, &mut barriers);
                 }
             }
         }
         with_pages.into_iter().for_each(|inode| self.on_pages_ended(turn, inode));
+        barriers.into_iter().for_each(|barrier_no| self.end_barrier(turn, barrier_no));
         if any {
             self.work(turn);
             self.run_early_sizings(turn);

@@ -223,7 +223,7 @@ impl Leases {
         true
     }
 
-    fn recall_from_writer(&mut self, inode: InodeNo, now: Mono) {
+    pub(super) fn recall_from_writer(&mut self, inode: InodeNo, now: Mono) {
         let until = self.term_from(now);
         let Some(writer) = self.writing.files.get_mut(&inode) else { return };
         if !writer.lease.is_recalled() {

@@ -148,7 +148,7 @@ fn readdir(inode: InodeNo) -> Readdir<'static> {
     Readdir { caller: ROOT, inode, cookie: 0, listing_bytes_max: 4096, attrs: true, handle: None }
 }
 
-fn export(name: &'static str, root: InodeNo) -> Export<'static> {
+pub(super) fn export(name: &'static str, root: InodeNo) -> Export<'static> {
     Export {
         id: 77,
         name: Bytes(name.as_bytes()),

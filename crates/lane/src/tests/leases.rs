@@ -1,5 +1,6 @@
 //! Leases: what conflicts with them, how they are recalled, and how they end.
 
+mod barriers;
 mod conflicts;
 mod ends;
 mod grants;
@@ -189,6 +190,7 @@ impl Holder {
         self.reply(server)
     }
 
+    #[track_caller]
     pub(super) fn reply(&mut self, server: &mut TestServer) -> Granted {
         self.collect(server);
         assert_eq!(self.replies.len(), 1, "one reply");

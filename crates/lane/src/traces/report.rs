@@ -273,12 +273,13 @@ pub(crate) const fn shown(cause: &Cause) -> WaitCause {
         Cause::Reopening => WaitCause::Reopening,
         Cause::Recovery => WaitCause::Recovery,
         Cause::Freeze => WaitCause::Freeze,
-        Cause::Lease(_) => WaitCause::Lease,
+        Cause::Lease(_) | Cause::Barrier(_) => WaitCause::Lease,
     }
 }
 
+/// The same for a reply, unless its trace says it itself.
 const fn traced(cause: &Cause) -> Option<WaitCause> {
-    Some(shown(cause))
+    if matches!(cause, Cause::Barrier(_)) { None } else { Some(shown(cause)) }
 }
 
 /// The inode and the name that a request has, if its frame was kept as a whole.

@@ -1,4 +1,4 @@
-//! `lanefs sync`: waits until all changes that a server has acknowledged, to any client, are durable.
+//! `lanefs sync`: waits until all changes are durable whose callers have their results, on any client.
 
 use super::{Session, urls};
 use crate::args;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A directory whose subdirectories are at its own shard.
-fn deep(dir: &Path) -> PathBuf {
+pub(crate) fn deep(dir: &Path) -> PathBuf {
     let deep = dir.join("1/2/3");
     fs::create_dir_all(&deep).unwrap();
     // The server knows its free space, and has recorded the mount.

@@ -1,7 +1,13 @@
 //! `lanefs chmod`, `chown`, `ln` and `sync`.
 
-use crate::fixture::{Fixture, failure, kill, must, program, texts};
+use crate::fixture::{Fixture, Process, failure, kill, must, program, texts, until};
+use crate::idle::connect;
+use crate::leases::LEASES;
+use crate::names_behind::deep;
+use crate::seal::{pass_on, relay};
+use library::Volume;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -142,22 +148,43 @@ fn ln_makes_names_and_links() {
 #[test]
 fn what_was_synced_survives_everybody() {
     let Some(fixture) = Fixture::new("sync") else { return };
-    let server = fixture.serve("127.0.0.1:0");
-    let mount = fixture.mount(&server.address, "mnt", &["--export", "up"]);
+    let options = ["--lease-term", "20s", "--leases", "on", "--lanes", "1"];
+    let server = fixture.serve_with("127.0.0.1:0", &options);
+    let (address, held) = relay(&server, pass_on);
+    let mount = fixture.mount(&address, "mnt", &[&LEASES[..], &["--lanes", "1"]].concat());
+    let top = deep(&mount.dir);
+    let dir = top.join("dir");
+    fs::create_dir(&dir).unwrap();
     for number in 0..200 {
-        fs::write(mount.dir.join(format!("f{number}")), number.to_string()).unwrap();
+        fs::write(dir.join(number.to_string()), number.to_string()).unwrap();
     }
-    must(&mut fixture.lanefs(["sync", &format!("lanefs://{}", server.address)]));
+    let mut opened = fs::File::create_new(top.join("opened")).unwrap();
+    // What the mount answers now does not leave it.
+    let nothing_passes = held.lock().unwrap();
+    opened.write_all(b"answered").unwrap();
+    fs::write(dir.join("made"), "as well").unwrap();
+    let mut volume = connect(&fixture, &server.address);
+    let waits = |volume: &mut Volume| -> u64 {
+        volume.stats().unwrap().iter().map(|lane| lane.leases.wait_count).sum()
+    };
+    let before = waits(&mut volume);
+    let url = format!("lanefs://{}", server.address);
+    let mut sync = Process::start(&mut fixture.lanefs(["sync", &url]));
+    until("the sync waits for the mount", || waits(&mut volume) > before);
+    assert!(!sync.has_ended());
+    drop(nothing_passes);
+    assert_eq!(sync.end().code(), Some(0));
     kill(mount.process.pid());
     kill(server.process.pid());
-    drop((mount, server));
+    drop((opened, volume, mount, server));
     let server =
         fixture.serve_with("127.0.0.1:0", &["--recovery-soft", "100ms", "--leases", "off"]);
-    let url = format!("lanefs://{}/", server.address);
-    let names = must(&mut fixture.lanefs(["ls", "--export", "up", &url]));
-    assert_eq!(names.lines().count(), 200);
-    let all: Vec<String> = (0..200).map(|number| format!("{url}f{number}")).collect();
-    let output = fixture.run(["cat", "--export", "up"].into_iter().chain(all.iter().map(|u| &**u)));
+    let url = |name: &str| format!("lanefs://{}/1/2/3/{name}", server.address);
+    let names = must(&mut fixture.lanefs(["ls", "--export", "up", &url("dir")]));
+    assert_eq!(names.lines().count(), 201);
+    let numbers = (0..200).map(|number| url(&format!("dir/{number}")));
+    let all = numbers.chain(["dir/made", "opened"].map(url));
+    let output = fixture.run(["cat", "--export", "up"].map(String::from).into_iter().chain(all));
     let wanted: String = (0..200).map(|number| number.to_string()).collect();
-    assert_eq!(texts(&output), (wanted, String::new()));
+    assert_eq!(texts(&output), (wanted + "as wellanswered", String::new()));
 }

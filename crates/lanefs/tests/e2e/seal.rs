@@ -60,8 +60,8 @@ fn a_tree_is_copied_over_tls_and_a_killed_server_is_come_back_to() {
     }
 }
 
-/// Both directions of all connections through a relay.
-type Seen = Arc<Mutex<Vec<u8>>>;
+/// Both directions of all connections through a relay. While it is locked, nothing passes.
+pub(crate) type Seen = Arc<Mutex<Vec<u8>>>;
 
 fn has(seen: &Seen, what: &str) -> bool {
     count_of(seen, what) > 0
@@ -73,7 +73,7 @@ fn count_of(seen: &Seen, what: &str) -> usize {
 }
 
 /// A relay on the way to a server; its address, and what it sees.
-fn relay(server: &Server, both: fn(TcpStream, TcpStream, &Seen)) -> (String, Seen) {
+pub(crate) fn relay(server: &Server, both: fn(TcpStream, TcpStream, &Seen)) -> (String, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (server, seen) = (server.address.clone(), Seen::default());
@@ -89,7 +89,7 @@ fn relay(server: &Server, both: fn(TcpStream, TcpStream, &Seen)) -> (String, See
 }
 
 /// Passes on what comes, as it is.
-fn pass_on(client: TcpStream, server: TcpStream, seen: &Seen) {
+pub(crate) fn pass_on(client: TcpStream, server: TcpStream, seen: &Seen) {
     let pass = |mut from: TcpStream, mut to: TcpStream, seen: Seen| {
         let mut bytes = vec![0; 1 << 16];
         while let Ok(count @ 1..) = from.read(&mut bytes) {

@@ -9,8 +9,18 @@ use wire::traces::Traces;
 use wire::{Freeze, Frozen, Inspect, Inspected, LaneId, Space, Stats, Wire as _};
 
 impl Session {
-    /// Waits until all changes that any shard has answered are durable.
+    /// Waits until all changes are durable whose callers have their results, on any client.
     pub(crate) async fn sync_server(&self) -> Result<(), Error> {
+        // First the names that clients have answered early, which ends that of names; then what is
+        // written behind, that of the files which these are.
+        for _ in 0..2 {
+            self.call("sync", Path::new("/"), &Call::Recall).await?;
+        }
+        self.sync_answered().await
+    }
+
+    /// Waits until all changes that any shard has answered are durable.
+    pub(crate) async fn sync_answered(&self) -> Result<(), Error> {
         self.call("sync", Path::new("/"), &Call::SyncShards).await.map(drop)
     }
 
