@@ -11,6 +11,7 @@ pub(crate) mod membership;
 pub(crate) mod seen;
 mod show;
 mod token;
+mod used;
 
 pub(crate) use ask::access;
 pub(crate) use show::{drain, servers};

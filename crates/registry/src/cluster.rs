@@ -11,6 +11,10 @@
 //! is made of, above that of the map which the first server had alone. `alive` is none of them. Changes are made of a state that was read, and are refused by
 //! etcd if that is not the present one.
 
+mod known;
+
+pub use known::{Compared, Known, Loss};
+
 use crate::{LeaseId, RegistryError, Snapshot, Versioned, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -417,7 +421,7 @@ impl Cluster {
         if store != Some(uuid) {
             return Some(format!(
                 "the registry has another store as server {id}, or none: etcd was restored from a copy of \
-                 before the store {uuid} joined; this one ends"
+                 before the store {uuid} joined; this one ends, and may be started again"
             ));
         }
         match term.cmp(boot_id) {

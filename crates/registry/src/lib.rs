@@ -30,7 +30,8 @@ mod watch;
 pub use access::Access;
 pub use call::{Answer, Call, Next, TTL_S};
 pub use cluster::{
-    Alive, Brought, Cluster, Founding, Server, ServerState, Shards, join_key, prefix,
+    Alive, Brought, Cluster, Compared, Founding, Known, Loss, Server, ServerState, Shards,
+    join_key, prefix,
 };
 pub use entry::{LeaseId, Snapshot, Versioned, Write};
 pub use error::RegistryError;

@@ -5,10 +5,13 @@
 //!   ▲ │ one is, for EARLIER_START_MS at most          ▲ │ another change came between
 //!   └─┘                                               └─┘
 //! ```
-//! Invariant: nothing is written unless the registry and the store say the same of the server.
+//! Before either looks, what the registry has lost of what the store knows is put back. Invariant:
+//! no start begins unless the registry and the store say the same of the server.
 
 use crate::call::not_asked;
-use crate::{Answer, Call, Cluster, LeaseId, Next, Own, RegistryError, Shards, TTL_S};
+use crate::{
+    Answer, Call, Cluster, Compared, Known, LeaseId, Next, Own, RegistryError, Shards, TTL_S,
+};
 use std::net::SocketAddr;
 
 /// When an earlier start is still alive after this time, it is another process. An etcd that has
@@ -26,6 +29,8 @@ pub struct Starting {
     pub first: (u16, u16),
     /// Where it is reached, and its lanes.
     pub at: (SocketAddr, u16),
+    /// What it has used of the registry.
+    pub known: Known,
 }
 
 /// A server that begins a start.
@@ -35,6 +40,8 @@ pub struct Start {
     state: State,
     /// The earlier start that is alive, and since when it is waited for.
     earlier: Option<(u64, u64)>,
+    /// What the registry had lost, in a sentence.
+    loss: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,13 +49,15 @@ enum State {
     Looking,
     Granting,
     Beginning(LeaseId),
+    /// What is lost is put back. The lease, if there is one.
+    PuttingBack(Option<LeaseId>),
 }
 
 impl Start {
     /// A start that has asked nothing yet.
     #[must_use]
     pub const fn new(starting: Starting) -> Self {
-        Self { starting, state: State::Looking, earlier: None }
+        Self { starting, state: State::Looking, earlier: None, loss: None }
     }
 
     /// The server that starts.
@@ -63,6 +72,12 @@ impl Start {
         self.earlier.is_some()
     }
 
+    /// What the registry had lost and this start has put back, in a sentence.
+    #[must_use]
+    pub fn loss(&self) -> Option<&str> {
+        self.loss.as_deref()
+    }
+
     /// What is next. `answer`: to the last call; none at first and after a pause. It is done when the
     /// start has begun, under a lease.
     ///
@@ -73,7 +88,19 @@ impl Start {
         now_ms: u64,
         answer: Option<Answer>,
     ) -> Result<Next<LeaseId>, RegistryError> {
+        if let Some(Answer::Entries(cluster)) = &answer
+            && let Some(call) = self.put_back(cluster)?
+        {
+            return Ok(Next::Call(call));
+        }
         match (self.state, answer) {
+            (State::PuttingBack(lease), answer) => {
+                self.state = lease.map_or(State::Looking, State::Beginning);
+                match answer {
+                    None | Some(Answer::Swapped(_)) => Ok(Next::Call(Call::Read)),
+                    Some(_) => not_asked(),
+                }
+            }
             (_, None) => Ok(Next::Call(Call::Read)),
             (State::Looking, Some(Answer::Entries(cluster))) => {
                 self.check(&cluster)?;
@@ -97,9 +124,31 @@ impl Start {
         }
     }
 
+    /// What puts back what the registry has lost; none if it has all.
+    fn put_back(&mut self, cluster: &Cluster) -> Result<Option<Call>, RegistryError> {
+        match cluster.compare(&self.starting.known) {
+            Compared::HasAll => Ok(None),
+            Compared::Lacks(loss) => {
+                let lease = match self.state {
+                    State::Beginning(lease) => Some(lease),
+                    State::Looking | State::Granting | State::PuttingBack(_) => None,
+                };
+                self.state = State::PuttingBack(lease);
+                self.loss = Some(loss.line);
+                Ok(Some(Call::Swap(loss.writes)))
+            }
+            Compared::Differs(line) => {
+                self.check(cluster)?;
+                let line =
+                    format!("{line}. It does not start: files would be looked for elsewhere");
+                Err(RegistryError::State(line))
+            }
+        }
+    }
+
     /// The registry and the store must say the same of the server.
     fn check(&self, cluster: &Cluster) -> Result<(), RegistryError> {
-        let Starting { own: Own { server, alive }, store, first, at: _ } = &self.starting;
+        let Starting { own: Own { server, alive }, store, first, .. } = &self.starting;
         let is_own =
             |(id, shards): (_, Shards)| id == *server && (shards.metas.0, shards.datas.0) == *first;
         if cluster.server_of(&alive.uuid).is_some_and(is_own) {

@@ -30,8 +30,8 @@ pub(crate) struct Etcd {
     pub(crate) keys: MemoryEtcd,
     pub(crate) prng: Prng,
     copy: Option<MemoryEtcd>,
-    /// The last generation that was seen, and how many servers.
-    seen: (u8, usize),
+    /// How many servers were seen last.
+    seen_count: usize,
     away_until_ns: u64,
     pending: BTreeMap<u64, PendingCall>,
     call_count: u64,
@@ -43,20 +43,23 @@ impl Etcd {
             keys: MemoryEtcd::default(),
             prng: Prng::new(seed ^ STREAM),
             copy: None,
-            seen: (0, 0),
+            seen_count: 0,
             away_until_ns: 0,
             pending: BTreeMap::new(),
             call_count: 0,
         }
     }
 
-    /// What joined since a copy was made would be foreign after a restore, and a generation of before
-    /// would come again with other shards.
-    pub(crate) fn see(&mut self, generation: u8, server_count: usize) {
-        let seen = (generation, server_count);
-        if std::mem::replace(&mut self.seen, seen) != seen {
+    /// What joined since a copy was made would be away after a restore until it is put back.
+    pub(crate) fn see(&mut self, server_count: usize) {
+        if std::mem::replace(&mut self.seen_count, server_count) != server_count {
             self.copy = None;
         }
+    }
+
+    /// A server is about to be drained: a copy is of before that.
+    pub(crate) fn copy_before_drain(&mut self) {
+        self.copy.get_or_insert_with(|| self.keys.clone());
     }
 
     /// Until when it is away; `None` if it is there.
@@ -109,7 +112,8 @@ impl Simulation {
         if !is_there && self.etcd.prng.one_in(2) {
             return;
         }
-        let answer = self.execute_etcd_call(&call);
+        let must_wait = self.is_change(by.0, &call) && !self.is_whole();
+        let answer = if must_wait { Err(away()) } else { self.execute_etcd_call(&call) };
         let lost_one_in = if self.faults_stopped { 0 } else { self.plan.etcd.lost_one_in };
         let is_lost = lost_one_in > 0 && self.etcd.prng.one_in(lost_one_in);
         let answer = if is_lost { Err(away()) } else { answer };

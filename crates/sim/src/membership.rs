@@ -10,8 +10,8 @@ use crate::plan::MS;
 use crate::simulation::Simulation;
 use interface::{Event, Span};
 use registry::{
-    Alive, Answer, Brought, Call, Cluster, Following, Founding, KEEP_MS, Keep, LeaseId, News, Next,
-    Own, RegistryError, Retry, Server, ServerState, Start, Starting, Write,
+    Alive, Answer, Brought, Call, Cluster, Compared, Following, Founding, KEEP_MS, Keep, Known,
+    LeaseId, News, Next, Own, RegistryError, Retry, Server, ServerState, Start, Starting, Write,
 };
 use test_runtime::Incoming;
 use wire::{Map, MapEpoch, ShardCounts, Wire as _};
@@ -33,7 +33,7 @@ enum Task {
     #[default]
     Nothing,
     /// The server begins a start.
-    Start(Start),
+    Start(Box<Start>),
     /// It reads its first map, under a lease.
     FirstMap(LeaseId),
     /// It keeps its lease.
@@ -54,12 +54,15 @@ pub(crate) struct Member {
     epoch: MapEpoch,
     /// It is about to see what has changed.
     watch_is_due: bool,
+    /// What the server's store remembers of the registry.
+    known: Known,
 }
 
 impl Member {
     /// The process has ended.
     fn end(&mut self) -> Option<LeaseId> {
         let ended = std::mem::take(self);
+        self.known = ended.known;
         ended.keep.map(|keep| keep.lease())
     }
 
@@ -105,7 +108,7 @@ impl Simulation {
     /// A server's process begins a start in the registry.
     pub(crate) fn begin_in_registry(&mut self, server: usize) {
         let start = Start::new(self.starting(server));
-        self.members[server].task = Task::Start(start);
+        self.members[server].task = Task::Start(Box::new(start));
         self.go_on(server, None);
     }
 
@@ -126,6 +129,9 @@ impl Simulation {
         if !self.members[administrator].is_busy() {
             let number = self.etcd.prng.number();
             self.members[administrator].task = Task::Drain(number);
+            if self.plan.etcd.fault_count > 0 {
+                self.etcd.copy_before_drain();
+            }
             self.go_on(administrator, None);
         }
     }
@@ -149,7 +155,8 @@ impl Simulation {
         let index = narrow_u16(server);
         let first = (index * counts.meta, index * counts.data);
         let at = (address_of(server), self.servers[server].lane_count);
-        Starting { own: self.own(server), store: format!("store {server}"), first, at }
+        let (store, known) = (format!("store {server}"), self.members[server].known.clone());
+        Starting { own: self.own(server), store, first, at, known }
     }
 
     /// How many shards each server has.
@@ -204,13 +211,7 @@ impl Simulation {
                     Err(error) => self.on_task_failed(by, &error),
                 }
             }
-            Task::FirstMap(lease) => match answer {
-                Some(Answer::Entries(cluster)) => {
-                    self.members[by].keep = Some(Keep::new(self.own(by), lease));
-                    self.begin_life(by, &cluster);
-                }
-                _ => self.violates(format!("a read is answered {answer:?}")),
-            },
+            Task::FirstMap(lease) => self.first_map(by, lease, answer),
             Task::Keep => self.keep(by, answer),
             Task::Join => self.join(by, answer),
             Task::Drain(number) => self.drain(by, number, answer),
@@ -257,12 +258,30 @@ impl Simulation {
         }
     }
 
+    /// A start has begun: its first map is read, when what the registry has lost is put back.
+    fn first_map(&mut self, server: usize, lease: LeaseId, answer: Option<Answer>) {
+        let cluster = match answer {
+            Some(Answer::Entries(cluster)) => cluster,
+            Some(Answer::Swapped(_)) => {
+                self.members[server].task = Task::FirstMap(lease);
+                return self.call_as(server, Call::Read);
+            }
+            _ => return self.violates(format!("a read is answered {answer:?}")),
+        };
+        if let Compared::Lacks(loss) = cluster.compare(&self.members[server].known) {
+            self.members[server].task = Task::FirstMap(lease);
+            return self.call_as(server, Call::Swap(loss.writes));
+        }
+        self.members[server].keep = Some(Keep::new(self.own(server), lease));
+        self.begin_life(server, &cluster);
+    }
+
     /// A start has begun: the lanes start with the map that has it.
     fn begin_life(&mut self, server: usize, cluster: &Cluster) {
-        match self.own(server).judge(cluster, MapEpoch(0)) {
+        match self.own(server).judge(cluster, (&self.members[server].known, MapEpoch(0))) {
             News::Newer(map) => {
                 let member = &mut self.members[server];
-                member.epoch = map.epoch();
+                (member.epoch, member.known) = (map.epoch(), cluster.known());
                 member.following = Some(Following::new(self.fs.0));
                 self.launch(server, &map);
                 self.schedule_member(server, KEEP_MS * MS);
@@ -272,8 +291,8 @@ impl Simulation {
                 self.members[server].task = Task::FirstMap(LeaseId(0));
                 self.on_task_failed(server, &RegistryError::State(line));
             }
-            News::Nothing | News::NoMap => {
-                self.violates(format!("the entries are no map: {cluster:?}"));
+            News::Nothing | News::NoMap | News::Lacks(_) | News::Differs(_) => {
+                self.violates(format!("the entries are no map that server {server} may use"));
             }
         }
     }
@@ -335,6 +354,21 @@ impl Simulation {
         }
     }
 
+    /// Whether servers are drained and added now: when the registry has all that servers know
+    /// (docs/operations.md, "etcd restored").
+    pub(crate) fn is_whole(&self) -> bool {
+        let cluster = self.cluster();
+        let has_all = |member: &Member| cluster.compare(&member.known) == Compared::HasAll;
+        self.members.iter().all(has_all)
+    }
+
+    /// Whether a call drains or adds a server; that of a start puts back what is lost.
+    pub(crate) fn is_change(&self, by: usize, call: &Call) -> bool {
+        let Call::Swap(writes) = call else { return false };
+        let is_start = matches!(self.members[by].task, Task::Start(_) | Task::FirstMap(_));
+        !is_start && writes.iter().any(|write| write.key.ends_with("/fs"))
+    }
+
     // ---- the map ----
 
     /// The registry has changed: the servers see it, each at its own time.
@@ -342,7 +376,7 @@ impl Simulation {
         let cluster = self.cluster();
         let count = cluster.servers().count();
         self.joined_count = self.joined_count.max(count);
-        self.etcd.see(cluster.map().map_or(0, |map| map.generation()), count);
+        self.etcd.see(count);
         for server in 0..self.servers.len() {
             self.schedule_watch(server, 0);
         }
@@ -393,12 +427,24 @@ impl Simulation {
     }
 
     fn on_news(&mut self, server: usize, cluster: &Cluster) {
-        match self.own(server).judge(cluster, self.members[server].epoch) {
+        let member = &mut self.members[server];
+        let (known, epoch) = (member.known.clone(), member.epoch);
+        match self.own(server).judge(cluster, (&known, epoch)) {
             News::Nothing => {}
             News::Newer(map) => {
-                self.members[server].epoch = map.epoch();
+                let member = &mut self.members[server];
+                (member.epoch, member.known) = (map.epoch(), cluster.known());
                 self.learn_map(server, &map);
             }
+            News::Lacks(loss) => {
+                let made = self.execute_etcd_call(&Call::Swap(loss.writes));
+                self.log_line(|| format!("server {server}: {}: {made:?}", loss.line));
+                // A transaction that was refused is made again by what comes instead.
+                if made.is_err() {
+                    self.schedule_watch(server, self.now_ns + PAUSE_NS);
+                }
+            }
+            News::Differs(line) => self.violates(format!("server {server}: {line}")),
             News::NoMap => self.violates(format!("the entries are no map: {cluster:?}")),
             News::Overtaken(line) => self.end_overtaken(server, &line),
         }

@@ -6,7 +6,7 @@
 //! whether that uuid is a server's, and which. Invariant: a store has one uuid for good.
 
 use crate::create::{self, Identity};
-use crate::layout::{CLUSTER, JOINING, SUPERBLOCK};
+use crate::layout::{CLUSTER, JOINING, REGISTRY, SUPERBLOCK};
 use crate::lock::Lock;
 use crate::superblock::read_superblock;
 use crate::{Shape, Store, StoreError, StoreFault, files, fs_key, owner};
@@ -128,11 +128,22 @@ pub fn superblock_and_key(path: &Path) -> Result<(Superblock, [u8; 32]), StoreEr
 /// # Errors
 /// [`StoreError`] when the file cannot be read.
 pub fn cluster_access(path: &Path) -> Result<Option<String>, StoreError> {
-    let file = path.join(CLUSTER);
+    text_in(&path.join(CLUSTER))
+}
+
+/// What a store's server has used of the registry; the text is that of its server.
+///
+/// # Errors
+/// [`StoreError`] when the file cannot be read.
+pub fn used_registry(path: &Path) -> Result<Option<String>, StoreError> {
+    text_in(&path.join(REGISTRY))
+}
+
+fn text_in(file: &Path) -> Result<Option<String>, StoreError> {
     if !file.exists() {
         return Ok(None);
     }
-    let text = files::read(&file)?;
+    let text = files::read(file)?;
     let text = String::from_utf8_lossy(&text);
     Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
@@ -147,6 +158,14 @@ pub fn remember_cluster(path: &Path, access: &str) -> Result<(), StoreError> {
         return Ok(());
     }
     files::place(&path.join(CLUSTER), format!("{access}\n").as_bytes()).map(drop)
+}
+
+/// Remembers, durably, what a store's server uses of the registry from now on.
+///
+/// # Errors
+/// [`StoreError`] when the file system refuses.
+pub fn remember_registry(path: &Path, used: &str) -> Result<(), StoreError> {
+    files::place(&path.join(REGISTRY), format!("{used}\n").as_bytes()).map(drop)
 }
 
 /// The uuid in `joining`; made, durably, if there is none.
@@ -215,6 +234,9 @@ mod tests {
         assert_eq!(cluster_access(&path).unwrap().as_deref(), Some(URL));
         remember_cluster(&path, "http://other:1").unwrap();
         assert_eq!(cluster_access(&path).unwrap().as_deref(), Some("http://other:1"));
+        assert_eq!(used_registry(&path).unwrap(), None);
+        remember_registry(&path, "{}").unwrap();
+        assert_eq!(used_registry(&path).unwrap().as_deref(), Some("{}"));
         assert_eq!(crate::open(&path).unwrap().superblock().member, Some(member(uuid)));
     }
 

@@ -12,5 +12,7 @@ pub const OBJECTS: &str = "objects";
 pub const QUARANTINE: &str = "quarantine";
 /// The file with the addresses of a cluster's registry.
 pub(crate) const CLUSTER: &str = "cluster";
+/// The file with what the server has used of that registry.
+pub(crate) const REGISTRY: &str = "registry";
 /// The file with the uuid of a store that joins a cluster.
 pub(crate) const JOINING: &str = "joining";

@@ -12,6 +12,7 @@
 //!     boot                the number of opens, decimal, and the number's CRC-32C
 //!     fs-key              the file system's key: 32 random bytes, made with it
 //!     cluster             addresses of the registry, of a store that belongs to a cluster
+//!     registry            the generations and servers that its server has used of that registry
 //!     joining             the uuid of a store that becomes a server's, until it is one
 //!     log/BOOT-LANE-NO.log   16, 4 and 8 hexadecimal digits; a lane's files of a boot from 1 on
 //!     rows/               the row store: an LMDB table
@@ -49,7 +50,9 @@ mod tail;
 mod view;
 
 pub use applier::Alarm;
-pub use cluster::{Draft, cluster_access, remember_cluster, superblock_and_key};
+pub use cluster::{
+    Draft, cluster_access, remember_cluster, remember_registry, superblock_and_key, used_registry,
+};
 pub use contents::{Compared, DamagedBlock};
 pub use create::{RootDir, Shape, create};
 pub use error::{StoreError, StoreFault};

@@ -6,20 +6,23 @@
 //!      └─▶ thread "cluster map":   follows the registry ─▶ Waker::set_map of each lane
 //! ```
 //! No request waits for any of this. Invariant: while etcd is away the server goes on with what it
-//! knows; it ends by itself only if the registry says that a copy of its store was started.
+//! knows; it ends by itself only if the registry says that a copy of its store was started. What a
+//! restored etcd has lost of what the server has used is put back before its maps are used.
 
 use super::ask::{etcd, existing, failed, remembered};
 use super::seen::Seen;
+use super::used::Used;
 use crate::lanes::ProcessEvent;
 use crate::questions::Lanes;
 use anyhow::{Context as _, Result, bail};
 use disk::Member;
 use registry::{
-    Access, Alive, Answer, Call, Cluster, Etcd, KEEP_MS, Keep, LeaseId, News, Next, Own,
+    Access, Alive, Answer, Call, Cluster, Etcd, KEEP_MS, Keep, LeaseId, Loss, News, Next, Own,
     RegistryError, Start, Starting, Step, follow,
 };
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle, sleep};
@@ -30,6 +33,8 @@ use wire::{FsUuid, Map, MapEpoch, ServerId};
 
 /// The pause until a start looks again whether an earlier one has ended, or etcd is back.
 const LOOK: Duration = Duration::from_millis(100);
+/// The pause until the registry is followed anew when what it says could not be used.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// A server in its cluster, until it is dropped.
 pub(crate) struct Membership {
@@ -37,6 +42,7 @@ pub(crate) struct Membership {
     /// With this start in it.
     pub(crate) map: Map,
     fs: FsUuid,
+    store: PathBuf,
     access: Access,
     own: Own,
     /// Dropped to end the lease's thread.
@@ -87,18 +93,12 @@ impl Membership {
         let own = Own { server, alive };
         let (shown, first) =
             (store.path().display().to_string(), (member.first_meta, member.first_data));
-        let starting = Starting { own: own.clone(), store: shown, first, at: (address, lanes) };
+        let mut used = Used::of(store.path())?;
+        let (at, known) = ((address, lanes), used.known().clone());
+        let starting = Starting { own: own.clone(), store: shown, first, at, known };
         let Some(lease) = asking.begin(Start::new(starting))? else { return Ok(None) };
         store::remember_cluster(store.path(), &remembered(access)?)?;
-        // etcd may have been restored from an older copy just now.
-        let Some(cluster) = asking.entries()? else { return Ok(None) };
-        let map = match own.judge(&cluster, MapEpoch(0)) {
-            News::Newer(map) => map,
-            News::Overtaken(line) => bail!("{line}"),
-            News::Nothing | News::NoMap => {
-                bail!("the registry's entries are no map of servers and shards")
-            }
-        };
+        let Some(map) = asking.first_map(&own, &mut used)? else { return Ok(None) };
         let fault = Arc::new(Fault { line: OnceLock::new(), on_fault: Box::new(on_fault) });
         let (ends, ended) = channel();
         let keep = Keep::new(own.clone(), lease);
@@ -106,7 +106,8 @@ impl Membership {
         let thread = Builder::new().name("cluster lease".to_owned());
         let keeper = thread.spawn(move || keeper.run(&ended)).context("cannot start a thread")?;
         let (ends, keeper, access) = (Some(ends), Some(keeper), access.clone());
-        Ok(Some(Self { server, map, fs, access, own, ends, keeper, fault }))
+        let store = store.path().to_owned();
+        Ok(Some(Self { server, map, fs, store, access, own, ends, keeper, fault }))
     }
 
     /// Gives the lanes each newer map from now on.
@@ -114,15 +115,15 @@ impl Membership {
     pub(crate) fn follow(&self, lanes: Lanes) -> Result<Seen> {
         let (etcd, fs) = (etcd(&self.access)?, self.fs);
         let (own, fault, epoch) = (self.own.clone(), self.fault.clone(), self.map.epoch());
-        let seen = Seen::new(self.server);
-        let mut followed =
-            Followed { lanes, own, fault, epoch, is_away: false, seen: seen.clone() };
+        let (seen, used) = (Seen::new(self.server), Used::of(&self.store)?);
+        let (lines, shown) = (Lines::default(), seen.clone());
+        let mut followed = Followed { lanes, own, fault, epoch, used, lines, seen: shown };
         let thread = Builder::new().name("cluster map".to_owned());
         let spawned = thread.spawn(move || {
-            follow(&etcd, fs.0, |step| {
-                followed.take(&step);
-                ControlFlow::Continue(())
-            });
+            loop {
+                follow(&etcd, fs.0, |step| followed.take(&step, (&etcd, fs)));
+                sleep(PAUSE);
+            }
         });
         spawned.context("cannot start a thread")?;
         Ok(seen)
@@ -171,7 +172,12 @@ impl Asking<'_> {
                     None => return Ok(None),
                     answered => answer = answered,
                 },
-                Next::Done(lease) => return Ok(Some(lease)),
+                Next::Done(lease) => {
+                    if let Some(line) = start.loss() {
+                        warn!("{line}. This server has put that back");
+                    }
+                    return Ok(Some(lease));
+                }
                 Next::Pause => {
                     if !std::mem::replace(&mut waits, true) {
                         let server = start.own().server;
@@ -193,6 +199,29 @@ impl Asking<'_> {
             Some(Answer::Entries(cluster)) => existing(cluster, self.etcd, self.fs).map(Some),
             Some(answer) => bail!("etcd was asked for entries, and answers {answer:?}"),
             None => Ok(None),
+        }
+    }
+
+    /// The first map of a start that has begun. etcd may have been restored just now.
+    fn first_map(&mut self, own: &Own, used: &mut Used) -> Result<Option<Map>> {
+        loop {
+            let Some(cluster) = self.entries()? else { return Ok(None) };
+            match own.judge(&cluster, (used.known(), MapEpoch(0))) {
+                News::Newer(map) => {
+                    used.record(&cluster)?;
+                    return Ok(Some(map));
+                }
+                News::Lacks(Loss { writes, line }) => {
+                    warn!("{line}. This server puts that back");
+                    if self.perform(&Call::Swap(writes))?.is_none() {
+                        return Ok(None);
+                    }
+                }
+                News::Overtaken(line) | News::Differs(line) => bail!("{line}"),
+                News::Nothing | News::NoMap => {
+                    bail!("the registry's entries are no map of servers and shards")
+                }
+            }
         }
     }
 
@@ -260,36 +289,87 @@ struct Followed {
     own: Own,
     fault: Arc<Fault>,
     epoch: MapEpoch,
-    is_away: bool,
+    used: Used,
+    lines: Lines,
     seen: Seen,
 }
 
+/// What was said last.
+#[derive(Default)]
+struct Lines {
+    is_away: bool,
+    /// Why the registry is not used.
+    unused: String,
+}
+
+impl Lines {
+    /// Says why the registry is not used, unless that was said already.
+    fn unused(&mut self, line: String) {
+        if self.unused != line {
+            warn!("{line}");
+            self.unused = line;
+        }
+    }
+}
+
 impl Followed {
-    fn take(&mut self, step: &Step<'_>) {
+    /// Whether the registry is to be followed on, or anew after a pause.
+    fn take(&mut self, step: &Step<'_>, (etcd, fs): (&Etcd, FsUuid)) -> ControlFlow<()> {
         let cluster = match step {
             Step::Is(cluster) => cluster,
             Step::Fails(error) => {
-                self.is_away = true;
+                self.lines.is_away = true;
                 self.seen.fails();
-                return warn!(
+                warn!(
                     "{error}. Files are served as before; a server that starts waits until it is back"
                 );
+                return ControlFlow::Continue(());
             }
         };
-        if std::mem::take(&mut self.is_away) {
+        if std::mem::take(&mut self.lines.is_away) {
             info!("etcd answers again");
         }
         self.seen.is(cluster);
-        match self.own.judge(cluster, self.epoch) {
+        match self.own.judge(cluster, (self.used.known(), self.epoch)) {
             News::Nothing => {}
-            News::Newer(map) => {
-                self.epoch = map.epoch();
-                self.lanes.set_map(&map);
-            }
+            News::Newer(map) => return self.take_map(cluster, &map),
+            News::Lacks(loss) => return self.put_back(loss, (etcd, fs)),
+            News::Differs(line) => self.lines.unused(format!(
+                "{line}. This server goes on with what it knows, learns of no other server's start, and \
+                 will not start again"
+            )),
             News::NoMap => {
                 warn!("the registry's entries are no map of servers and shards: they are not used");
             }
             News::Overtaken(line) => self.fault.set(line),
         }
+        ControlFlow::Continue(())
+    }
+
+    /// The lanes learn of a map, when the store remembers what it has.
+    fn take_map(&mut self, cluster: &Cluster, map: &Map) -> ControlFlow<()> {
+        if let Err(error) = self.used.record(cluster) {
+            self.lines.unused(format!("a newer map of the cluster is not used yet: {error:#}"));
+            return ControlFlow::Break(());
+        }
+        self.lines.unused.clear();
+        self.epoch = map.epoch();
+        self.lanes.set_map(map);
+        ControlFlow::Continue(())
+    }
+
+    /// Puts back what the registry has lost.
+    fn put_back(&mut self, loss: Loss, (etcd, fs): (&Etcd, FsUuid)) -> ControlFlow<()> {
+        let Loss { writes, line } = loss;
+        match etcd.perform(fs.0, &Call::Swap(writes)) {
+            Ok(Answer::Swapped(true)) => warn!("{line}. This server has put that back"),
+            // Another change came between, and is seen next.
+            Ok(_) => {}
+            Err(error) => {
+                self.lines.unused(format!("{line}. This server cannot put that back yet: {error}"));
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
     }
 }

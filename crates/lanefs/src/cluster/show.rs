@@ -2,6 +2,7 @@
 //! changes that.
 
 use super::ask::{NEVER_STARTED, access, etcd, failed, not_of_cluster, read};
+use super::used::Used;
 use crate::args::EtcdArg;
 use crate::exit::Exit;
 use crate::files::human;
@@ -9,7 +10,9 @@ use crate::running::{self, Kind, text_of};
 use crate::table::{self, Column};
 use crate::{args, export, log, mounts, out, secret, space};
 use anyhow::{Result, bail};
-use registry::{Access, Cluster, Etcd, Server, ServerState, Shards};
+use registry::{
+    Access, Cluster, Compared, Etcd, Known, Loss, RegistryError, Server, ServerState, Shards,
+};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -21,6 +24,8 @@ struct Found {
     url: String,
     etcd: Etcd,
     cluster: Cluster,
+    /// What the server has used whose store says where the registry is.
+    known: Known,
 }
 
 /// A line of `lanefs servers`.
@@ -66,6 +71,7 @@ struct Summary {
 /// `lanefs servers`.
 pub(crate) fn servers(args: &args::Servers) -> Result<()> {
     let found = find(&args.registry)?;
+    found.report_loss();
     let mut lines: Vec<ServerLine> = found.servers().map(server_line).collect();
     ask_for_space(&mut lines, &args.login);
     if args.json {
@@ -128,6 +134,7 @@ fn ask_for_space(lines: &mut [ServerLine], login: &args::AdminLogin) {
 /// `lanefs cluster status`.
 pub(super) fn status(args: &args::ClusterStatus) -> Result<()> {
     let found = find(&args.registry)?;
+    found.report_loss();
     let lines: Vec<ShardsLine> = found.servers().map(shards_line).collect();
     let map = found.cluster.map();
     let summary = Summary {
@@ -174,6 +181,9 @@ pub(crate) fn drain(args: &args::Drain) -> Result<()> {
     let found = find(&args.registry)?;
     let id = ServerId(args.server);
     let changed = registry::change(&found.etcd, found.fs.0, |cluster| {
+        if let Some(line) = lost(cluster, &found.known) {
+            return Err(RegistryError::State(line));
+        }
         let writes = if args.undo { cluster.undrain(id)? } else { cluster.drain(id)? };
         Ok(((), writes))
     });
@@ -197,7 +207,25 @@ const fn state_text(up: bool, takes_new: bool) -> &'static str {
 
 type OfServer<'a> = (ServerId, &'a Server, &'a Shards, bool);
 
+/// What the registry has lost of what a server has used, in a sentence.
+fn lost(cluster: &Cluster, known: &Known) -> Option<String> {
+    match cluster.compare(known) {
+        Compared::HasAll => None,
+        Compared::Lacks(Loss { line, .. }) => Some(format!(
+            "{line}. The server of this store puts that back when it runs: no server may be drained or \
+             added before"
+        )),
+        Compared::Differs(line) => Some(line),
+    }
+}
+
 impl Found {
+    fn report_loss(&self) {
+        if let Some(line) = lost(&self.cluster, &self.known) {
+            log::report(&line);
+        }
+    }
+
     fn servers(&self) -> impl Iterator<Item = OfServer<'_>> {
         servers_of(&self.cluster)
     }
@@ -261,7 +289,8 @@ fn of_store(path: &Path, options: &EtcdArg) -> Result<Found> {
     }
     let etcd = etcd(&access(path, None, options)?)?;
     let (fs, cluster) = (superblock.fs, read(&etcd, superblock.fs)?);
-    Ok(Found { fs, url: etcd.access().to_string(), etcd, cluster })
+    let known = Used::of(path)?.known().clone();
+    Ok(Found { fs, url: etcd.access().to_string(), etcd, cluster, known })
 }
 
 /// The only one of an etcd.
@@ -273,7 +302,7 @@ fn of_etcd(access: &Access) -> Result<Found> {
         [fs] => {
             let fs = FsUuid(fs);
             let cluster = read(&etcd, fs)?;
-            Ok(Found { fs, url, etcd, cluster })
+            Ok(Found { fs, url, etcd, cluster, known: Known::default() })
         }
         [..] => {
             bail!("the etcd at {url} knows {} clusters: name the store of a server", all.len())

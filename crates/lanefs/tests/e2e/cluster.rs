@@ -109,7 +109,7 @@ impl Cluster {
     }
 
     /// A start that must fail: its exit code and what it says.
-    fn refused(&self, store: &str, more: &[&str]) -> (i32, String) {
+    pub(crate) fn refused(&self, store: &str, more: &[&str]) -> (i32, String) {
         failure(&self.start_of(store, more))
     }
 
@@ -133,7 +133,7 @@ impl Cluster {
 }
 
 /// The server that has the metadata of a file or directory, from 1.
-fn server_of(path: &Path) -> u64 {
+pub(crate) fn server_of(path: &Path) -> u64 {
     let inode = wire::InodeNo(fs::metadata(path).unwrap().ino());
     u64::from(inode.shard().index()) / SHARD_COUNT + 1
 }
@@ -641,10 +641,13 @@ fn objects_below(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// Asks etcd's gateway.
-fn ask_etcd(cluster: &Cluster, path: &str, body: &serde_json::Value) -> serde_json::Value {
-    let mut stream = std::net::TcpStream::connect(cluster.at[0]).unwrap();
+pub(crate) fn ask_etcd(
+    host: SocketAddr,
+    path: &str,
+    body: &serde_json::Value,
+) -> serde_json::Value {
+    let mut stream = std::net::TcpStream::connect(host).unwrap();
     let body = body.to_string();
-    let host = cluster.at[0];
     write!(
         stream,
         "POST /v3/{path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: {}\r\n\r\n{body}",
@@ -666,10 +669,10 @@ fn a_token_ends_with_its_time_and_joins_when_etcd_is_back() {
     // "/lanefs/join/" and what comes behind it.
     let range =
         serde_json::json!({ "key": "L2xhbmVmcy9qb2luLw==", "range_end": "L2xhbmVmcy9qb2luMA==" });
-    let lease = ask_etcd(&cluster, "kv/range", &range)["kvs"][0]["lease"].clone();
-    let time = ask_etcd(&cluster, "lease/timetolive", &serde_json::json!({ "ID": lease }));
+    let lease = ask_etcd(cluster.at[0], "kv/range", &range)["kvs"][0]["lease"].clone();
+    let time = ask_etcd(cluster.at[0], "lease/timetolive", &serde_json::json!({ "ID": lease }));
     assert_eq!(time["grantedTTL"], "7200", "{time}");
-    let ends = ask_etcd(&cluster, "lease/revoke", &serde_json::json!({ "ID": lease }));
+    let ends = ask_etcd(cluster.at[0], "lease/revoke", &serde_json::json!({ "ID": lease }));
     assert!(ends["error"].is_null(), "{ends}");
     let join = ["--cluster", &url, "--join"];
     let (code, said) = cluster.refused("two", &[&join[..], &[&token]].concat());

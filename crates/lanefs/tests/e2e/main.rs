@@ -13,6 +13,7 @@ mod cluster;
 mod cluster_calls;
 mod cluster_manual;
 mod cluster_random;
+mod cluster_restored;
 mod cluster_tls;
 mod cluster_up;
 mod coherence;

@@ -1,15 +1,10 @@
-//! The registry as several processes change it at random: an etcd in memory that loses answers, ends
-//! leases, compacts its history and is restored from an older copy, while servers join, start, die,
-//! are drained, and are started from copies of their stores.
-//!
-//! The servers are the product's state machines ([`Start`], [`Keep`], [`Following`]). A change is what it is
-//! in the product: everything is read, the writes follow from it ([`Cluster`]), and a transaction makes
-//! them if no entry has changed since. Between two calls of a process others act.
-#![allow(clippy::unwrap_used, missing_docs)]
+//! A run: the hosts, their processes and etcd, and what must hold.
 
+use crate::rng::Rng;
 use registry::{
-    Alive, Answer, Brought, Call, Cluster, Following, Founding, Keep, LeaseId, MemoryEtcd, News,
-    Next, Own, RegistryError, Retry, Server, ServerState, Shards, Start, Starting, Write,
+    Alive, Answer, Brought, Call, Cluster, Compared, Following, Founding, Keep, Known, LeaseId,
+    MemoryEtcd, News, Next, Own, RegistryError, Retry, Server, ServerState, Shards, Start,
+    Starting, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,37 +13,17 @@ use wire::{Layout, Map, MapEpoch, ServerId, ShardCounts};
 const FS: [u8; 16] = [7; 16];
 const COUNTS: ShardCounts = ShardCounts { meta: 2, data: 2 };
 const HOST_COUNT: usize = 5;
-const ACT_COUNT: usize = 400;
 /// The time from one act to the next.
 const ACT_MS: u64 = 1_000;
-
-/// Splitmix64.
-struct Rng(u64);
-
-impl Rng {
-    fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        usize::try_from(self.number() % u64::try_from(count).unwrap()).unwrap()
-    }
-
-    fn one_in(&mut self, chance: usize) -> bool {
-        self.below(chance) == 0
-    }
-}
 
 /// What a process is doing, and the call that it makes next.
 #[derive(Clone)]
 enum Task {
     Add(ServerId, Vec<Write>),
-    Start(Start, Option<Call>),
+    Start(Box<Start>, Option<Call>),
     Keep(Call),
-    Other(Vec<Write>),
+    Drain(Vec<Write>),
+    PutBack(Vec<Write>),
 }
 
 /// A server that runs.
@@ -67,9 +42,21 @@ struct Host {
     member: Option<(ServerId, (u16, u16))>,
     task: Option<Task>,
     running: Option<Running>,
+    /// What its store knows of the registry, and the latest map that its server has used.
+    known: Known,
+    used: Option<Map>,
 }
 
 impl Host {
+    /// Its server uses a map: files of before lie there still.
+    fn uses(&mut self, cluster: &Cluster, map: Map) -> Verdict {
+        if self.used.as_ref().is_some_and(|before| !map.extends(before)) {
+            return Err(format!("{map:?} has lost what is in {:?}", self.used));
+        }
+        (self.known, self.used) = (cluster.known(), Some(map));
+        Ok(())
+    }
+
     fn own(&self, server: ServerId) -> Own {
         Own { server, alive: Alive { uuid: self.uuid.clone(), boot_id: self.boot_id } }
     }
@@ -80,46 +67,59 @@ impl Host {
 }
 
 #[derive(Default, Debug)]
-struct Counts {
-    starts: usize,
-    joins: usize,
-    conflicts: usize,
-    copies: usize,
-    refused: usize,
-    waits: usize,
-    overtaken: usize,
-    restores: usize,
-    compacted: usize,
+pub(crate) struct Counts {
+    pub(crate) starts: usize,
+    pub(crate) joins: usize,
+    pub(crate) conflicts: usize,
+    pub(crate) copies: usize,
+    pub(crate) refused: usize,
+    pub(crate) waits: usize,
+    pub(crate) overtaken: usize,
+    pub(crate) restores: usize,
+    pub(crate) compacted: usize,
+    pub(crate) lost: usize,
+    pub(crate) differs: usize,
 }
 
-struct Run {
+pub(crate) struct Run {
     rng: Rng,
     now_ms: u64,
     etcd: MemoryEtcd,
     copy: Option<MemoryEtcd>,
     hosts: Vec<Host>,
-    /// What compares versions.
-    compares: Compares,
+    faults: Faults,
     /// Starts that were made: server, its term, and the store.
     started: BTreeSet<(ServerId, u64)>,
     /// The store that each server was given to, since the last restore.
     added: BTreeMap<ServerId, String>,
     maps: BTreeMap<MapEpoch, Map>,
-    counts: Counts,
+    pub(crate) counts: Counts,
 }
 
-/// Which transactions compare versions.
+/// What goes wrong besides, on purpose.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Compares {
-    All,
-    AllButAdds,
-    AllButStarts,
+pub(crate) enum Faults {
+    None,
+    /// Transactions that add servers, or that begin starts, do not compare versions.
+    AddsUncompared,
+    StartsUncompared,
+    /// A restored etcd has the revision of the copy.
+    OldRevision,
+    /// Stores do not remember what their servers have used.
+    Forgetful,
+    /// Servers are drained and added before what a restored etcd has lost was put back.
+    Impatient,
 }
 
-type Verdict = Result<(), String>;
+pub(crate) type Verdict = Result<(), String>;
 
 fn map_of(cluster: &Cluster) -> Result<Map, String> {
     cluster.map().ok_or_else(|| "the entries are no map".to_owned())
+}
+
+/// Whether a call of a start begins it, and does not only put back what is lost.
+fn begins(call: &Call) -> bool {
+    matches!(call, Call::Swap(writes) if writes.iter().any(|write| write.lease.is_some()))
 }
 
 fn address() -> SocketAddr {
@@ -132,23 +132,25 @@ fn server(uuid: &str) -> Server {
 }
 
 impl Run {
-    fn new(seed: u64, compares: Compares, bumps: bool) -> Self {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
         let host = |number: usize| Host {
             uuid: format!("{number:032x}"),
             boot_id: 0,
             member: None,
             task: None,
             running: None,
+            known: Known::default(),
+            used: None,
         };
         let mut etcd = MemoryEtcd::default();
-        etcd.set_bumps(bumps);
+        etcd.set_bumps(faults != Faults::OldRevision);
         Self {
             rng: Rng(seed),
             now_ms: 0,
             etcd,
             copy: None,
             hosts: (1..=HOST_COUNT).map(host).collect(),
-            compares,
+            faults,
             started: BTreeSet::new(),
             added: BTreeMap::new(),
             maps: BTreeMap::new(),
@@ -161,7 +163,7 @@ impl Run {
     }
 
     /// One process does one step.
-    fn act(&mut self) -> Verdict {
+    pub(crate) fn act(&mut self) -> Verdict {
         self.now_ms += ACT_MS;
         let host = self.rng.below(self.hosts.len());
         match self.rng.below(20) {
@@ -192,7 +194,7 @@ impl Run {
     fn restore(&mut self) {
         let Some(copy) = self.copy.take() else { return };
         self.etcd.restore(copy);
-        // What was added since the copy is foreign now.
+        // What was added since the copy is foreign until it is put back.
         let cluster = self.cluster();
         self.added = cluster.servers().map(|(id, server, _)| (id, server.uuid.clone())).collect();
         let term = |id: &ServerId| {
@@ -206,11 +208,19 @@ impl Run {
     /// Another process starts with a copy of a store.
     fn copy_store(&mut self, host: usize) {
         if self.hosts.len() < HOST_COUNT + 2 && self.hosts[host].member.is_some() {
-            let Host { ref uuid, boot_id, member, .. } = self.hosts[host];
-            let uuid = uuid.clone();
-            self.hosts.push(Host { uuid, boot_id, member, task: None, running: None });
+            let Host { uuid, boot_id, member, known, used, .. } = &self.hosts[host];
+            let (uuid, known, used) = (uuid.clone(), known.clone(), used.clone());
+            let (boot_id, member, task, running) = (*boot_id, *member, None, None);
+            self.hosts.push(Host { uuid, boot_id, member, task, running, known, used });
             self.counts.copies += 1;
         }
+    }
+
+    /// Whether servers are drained and added now: when the registry has all that servers know.
+    fn may_change(&self) -> bool {
+        let cluster = self.cluster();
+        let has_all = |host: &Host| cluster.compare(&host.known) == Compared::HasAll;
+        self.faults == Faults::Impatient || self.hosts.iter().all(has_all)
     }
 
     /// A store joins, or its server starts.
@@ -236,8 +246,9 @@ impl Run {
         };
         beginning.boot_id += 1;
         let (own, store, at) = (beginning.own(server_id), String::new(), (address(), 1));
-        let start = Start::new(Starting { own, store, first, at });
-        beginning.task = Some(Task::Start(start, None));
+        let known = beginning.known.clone();
+        let start = Start::new(Starting { own, store, first, at, known });
+        beginning.task = Some(Task::Start(Box::new(start), None));
     }
 
     fn drain_or_undrain(&mut self, host: usize) {
@@ -248,20 +259,21 @@ impl Run {
         }
         let id = ids[self.rng.below(ids.len())];
         let made = cluster.drain(id).or_else(|_| cluster.undrain(id));
-        self.hosts[host].task = made.ok().map(Task::Other);
+        self.hosts[host].task = made.ok().map(Task::Drain);
     }
 
     /// A process makes its next call; the answer to a transaction may be lost.
     fn go_on(&mut self, host: usize) -> Verdict {
         match self.hosts[host].task.take() {
+            Some(Task::Add(..) | Task::Drain(_)) if !self.may_change() => Ok(()),
             Some(Task::Add(id, writes)) => {
-                let compares = self.compares != Compares::AllButAdds;
+                let compares = self.faults != Faults::AddsUncompared;
                 if self.call(&Call::Swap(writes), compares) == Some(Answer::Swapped(true)) {
                     return self.on_added(host, id);
                 }
                 Ok(())
             }
-            Some(Task::Other(writes)) => {
+            Some(Task::Drain(writes) | Task::PutBack(writes)) => {
                 let _made = self.call(&Call::Swap(writes), true);
                 Ok(())
             }
@@ -274,9 +286,9 @@ impl Run {
             }
             Some(Task::Start(start, None)) => self.start(host, start, None),
             Some(Task::Start(start, Some(call))) => {
-                let compares = self.compares != Compares::AllButStarts;
+                let compares = self.faults != Faults::StartsUncompared;
                 let Some(answer) = self.call(&call, compares) else { return Ok(()) };
-                if answer == Answer::Swapped(true) {
+                if answer == Answer::Swapped(true) && begins(&call) {
                     self.counts.starts += 1;
                     let Own { server, alive } = start.own();
                     if !self.started.insert((*server, alive.boot_id)) {
@@ -317,7 +329,7 @@ impl Run {
         Ok(())
     }
 
-    fn start(&mut self, host: usize, mut start: Start, answer: Option<Answer>) -> Verdict {
+    fn start(&mut self, host: usize, mut start: Box<Start>, answer: Option<Answer>) -> Verdict {
         let own = start.own().clone();
         match start.next(self.now_ms, answer) {
             Ok(Next::Call(call)) => self.hosts[host].task = Some(Task::Start(start, Some(call))),
@@ -326,16 +338,43 @@ impl Run {
                 self.hosts[host].task = Some(Task::Start(start, None));
             }
             Ok(Next::Done(lease)) => {
-                let mut following = Following::new(FS);
-                following.on_read(&self.etcd.read()).unwrap();
-                let epoch = map_of(&self.cluster())?.epoch();
-                let keep = Keep::new(own, lease);
-                self.hosts[host].running = Some(Running { keep, following, epoch });
+                self.counts.lost += usize::from(start.loss().is_some());
+                self.begin_life(host, &own, lease)?;
             }
-            Err(RegistryError::State(_)) => self.counts.refused += 1,
+            Err(RegistryError::State(line)) => {
+                self.counts.refused += 1;
+                self.counts.differs += usize::from(line.contains("It does not start"));
+            }
             Err(other) => panic!("{other}"),
         }
         Ok(())
+    }
+
+    /// A start has begun: its server uses the map that has it.
+    fn begin_life(&mut self, host: usize, own: &Own, lease: LeaseId) -> Verdict {
+        let cluster = self.cluster();
+        let starting = &mut self.hosts[host];
+        match own.judge(&cluster, (&starting.known, MapEpoch(0))) {
+            News::Newer(map) => {
+                let mut following = Following::new(FS);
+                following.on_read(&self.etcd.read()).unwrap();
+                let (keep, epoch) = (Keep::new(own.clone(), lease), map.epoch());
+                starting.running = Some(Running { keep, following, epoch });
+                starting.uses(&cluster, map)?;
+                if self.faults == Faults::Forgetful {
+                    starting.known = Known::default();
+                }
+                Ok(())
+            }
+            // etcd was restored since the entries were read: it looks again.
+            News::Lacks(loss) => {
+                self.counts.lost += 1;
+                let _made = self.call(&Call::Swap(loss.writes), true);
+                self.begin_life(host, own, lease)
+            }
+            News::Overtaken(_) | News::Differs(_) => Ok(()),
+            News::Nothing | News::NoMap => Err("the entries are no map".to_owned()),
+        }
     }
 
     /// A running server says that it is there; if its lease has ended it begins another one.
@@ -357,7 +396,7 @@ impl Run {
     /// A running server takes some changes, or reads everything anew.
     fn follow(&mut self, host: usize) -> Verdict {
         let breaks = self.rng.one_in(4);
-        let host = &mut self.hosts[host];
+        let (faults, host) = (self.faults, &mut self.hosts[host]);
         let Some((server, _)) = host.member else { return Ok(()) };
         let own = host.own(server);
         let Some(Running { following, epoch, .. }) = &mut host.running else { return Ok(()) };
@@ -365,10 +404,8 @@ impl Run {
         match self.etcd.behind(following.revision()) {
             Ok(changes) if !breaks => {
                 // A watch gives the changes of one revision together.
-                let Some(next) = changes.first().map(|change| change.version) else {
-                    return Ok(());
-                };
-                let together = changes.into_iter().take_while(|change| change.version == next);
+                let next = changes.first().map(|change| change.version);
+                let together = changes.into_iter().take_while(|it| Some(it.version) == next);
                 following.on_changes(&together.collect::<Vec<_>>()).unwrap();
             }
             Err(error) if !breaks => {
@@ -385,14 +422,29 @@ impl Run {
         if is_present && *cluster != Cluster::read(FS, &snapshot).unwrap() {
             return Err("what was followed is not what is there".to_owned());
         }
-        match own.judge(cluster, *epoch) {
+        let cluster = cluster.clone();
+        match own.judge(&cluster, (&host.known, *epoch)) {
             News::Overtaken(_) => {
                 self.counts.overtaken += 1;
                 host.crash();
                 return Ok(());
             }
+            News::Lacks(loss) => {
+                self.counts.lost += 1;
+                host.task.get_or_insert(Task::PutBack(loss.writes));
+            }
+            News::Differs(_) if faults != Faults::Impatient => {
+                return Err("what was used has become something else".to_owned());
+            }
+            News::Differs(_) => self.counts.differs += 1,
             News::NoMap => return Err("the entries are no map".to_owned()),
-            News::Newer(map) => *epoch = map.epoch(),
+            News::Newer(map) => {
+                *epoch = map.epoch();
+                host.uses(&cluster, map)?;
+                if faults == Faults::Forgetful {
+                    host.known = Known::default();
+                }
+            }
             News::Nothing => {}
         }
         let Own { alive, .. } = &own;
@@ -402,7 +454,7 @@ impl Run {
         if !is_own {
             return Err(format!("start {} of server {server} goes on", alive.boot_id));
         }
-        Self::check_map(&mut self.maps, map_of(cluster)?)
+        Self::check_map(&mut self.maps, map_of(&cluster)?)
     }
 
     /// Who has the same epoch has the same map.
@@ -412,6 +464,29 @@ impl Run {
             return Ok(());
         }
         Err(format!("two maps have the epoch {:?}: {known:?} and {map:?}", map.epoch()))
+    }
+
+    /// In the end the servers that still run put back what the registry has lost.
+    pub(crate) fn settle(&mut self) -> Verdict {
+        for host in 0..self.hosts.len() {
+            while self.hosts[host].running.is_some() {
+                if matches!(self.hosts[host].task, Some(Task::PutBack(_))) {
+                    self.go_on(host)?;
+                }
+                self.hosts[host].task = None;
+                self.follow(host)?;
+                let following = self.hosts[host].running.as_ref().map(|it| it.following.revision());
+                if self.hosts[host].task.is_none() && following == Some(self.etcd.revision()) {
+                    break;
+                }
+            }
+        }
+        let cluster = self.cluster();
+        let mut running = self.hosts.iter().filter(|host| host.running.is_some());
+        match running.find(|host| cluster.compare(&host.known) != Compared::HasAll) {
+            Some(host) => Err(format!("{cluster:?} lacks what is in {:?}", host.known)),
+            None => Ok(()),
+        }
     }
 
     /// The entries fit together.
@@ -435,53 +510,4 @@ impl Run {
         }
         Self::check_map(&mut self.maps, map)
     }
-}
-
-fn run(seed: u64, compares: Compares, bumps: bool) -> Result<Counts, String> {
-    let mut run = Run::new(seed, compares, bumps);
-    (0..ACT_COUNT).try_for_each(|_| run.act()).map(|()| run.counts)
-}
-
-#[test]
-fn servers_that_come_and_go_agree_whatever_etcd_does() {
-    let mut all = Counts::default();
-    for seed in 100..140 {
-        let found = run(seed, Compares::All, true);
-        let counts = found.unwrap_or_else(|line| panic!("seed {seed}: {line}"));
-        all.starts += counts.starts;
-        all.joins += counts.joins;
-        all.conflicts += counts.conflicts;
-        all.copies += counts.copies;
-        all.refused += counts.refused;
-        all.waits += counts.waits;
-        all.overtaken += counts.overtaken;
-        all.restores += counts.restores;
-        all.compacted += counts.compacted;
-    }
-    let Counts { starts, joins, conflicts, copies, .. } = all;
-    let Counts { refused, waits, overtaken, restores, compacted, .. } = all;
-    assert!(starts > 200 && joins > 80 && conflicts > 40, "{all:?}");
-    assert!(copies > 10 && refused > 40 && waits > 40 && overtaken > 10, "{all:?}");
-    assert!(restores > 10 && compacted > 20, "{all:?}");
-}
-
-fn finds(compares: Compares, bumps: bool, what: &str) {
-    let mut lines = (0..40).filter_map(|seed| run(seed, compares, bumps).err());
-    assert!(lines.any(|line| line.contains(what)), "{what} is not found");
-}
-
-#[test]
-fn without_comparing_versions_two_servers_get_one_id() {
-    finds(Compares::AllButAdds, true, "is given to");
-}
-
-#[test]
-fn without_comparing_versions_two_copies_of_a_store_start() {
-    finds(Compares::AllButStarts, true, "two starts");
-}
-
-/// Without a higher revision, the epochs of before are given to other maps.
-#[test]
-fn an_etcd_that_is_restored_with_its_old_revision_is_found() {
-    finds(Compares::All, false, "two maps");
 }
