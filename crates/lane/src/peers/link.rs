@@ -491,9 +491,10 @@ impl Lane {
     }
 
     /// A connection to a server was lost. The first lane says it once, for all: a server that dies is
-    /// lost by each.
+    /// lost by each. One that ends itself does not need it any more.
     fn say_away(&mut self, turn: &mut Turn<'_>, server: ServerId) {
-        if self.me().lane == LaneId(0) && self.peers.links.away.insert(server) {
+        let says = self.me().lane == LaneId(0) && !self.is_stopping();
+        if says && self.peers.links.away.insert(server) {
             let line = format!("server {server} is away; what needs it waits");
             self.log(turn, LogLevel::Warning, &line);
         }

@@ -5,6 +5,7 @@ use super::{Act, RenameHow, check, done, furnished, joined, of};
 use crate::test_server::FS;
 use crate::tests::peer::{HelloFields, Peer, handshake, handshake_frame};
 use alloc::vec::Vec;
+use interface::Event;
 use wire::{
     FrameKind, Header, InodeNo, LaneId, PeerHello, PeerLane, PeerProof, ServerId, Status, Wire as _,
 };
@@ -47,6 +48,10 @@ fn a_server_that_goes_away_and_comes_back_is_named_once_each_time() {
         cluster.start(1);
         assert_eq!(after_steps(&mut cluster), ["lane 0: server 2 is back"]);
     }
+    // Of servers that are ended together none says so.
+    cluster.servers[0].event(0, Event::Stop);
+    cluster.crash(1);
+    assert!(after_steps(&mut cluster).is_empty());
 }
 
 #[test]
