@@ -99,6 +99,7 @@ mod special_files;
 mod stats;
 mod store_modes;
 mod stripes;
+mod synced_by_all;
 mod synced_writes;
 mod systemd;
 mod timestamps;
