@@ -21,6 +21,7 @@
 
 mod changes;
 mod entries;
+mod guards;
 mod known;
 mod learn;
 mod stamps;
@@ -34,6 +35,7 @@ pub use self::known::Found;
 pub use self::learn::TakenAnswer;
 
 use self::entries::{ATTRIBUTE_WORDS, DIRECTORY_WORDS, NAME_WORDS, NameHash};
+use self::guards::Guards;
 use self::stamps::{Floor, Numbers, Slots, StampClock};
 use self::table::Table;
 use self::terms::Terms;
@@ -94,6 +96,8 @@ pub struct Cache {
     floor: Floor,
     /// Changes of inodes that are unknown outdate the attributes of all.
     unknown: Slots,
+    /// Changes of inodes that are known as long as their names are.
+    guards: Guards,
     attribute_slots: Slots,
     name_slots: Slots,
     /// When holds of directories ended.
@@ -124,6 +128,7 @@ impl Cache {
             clock: StampClock::new(),
             floor: Floor::new(),
             unknown: Slots::new(1),
+            guards: Guards::new(),
             attribute_slots: slots(),
             name_slots: slots(),
             hold_slots: Slots::new(directory_slot_count),
@@ -158,6 +163,9 @@ impl Cache {
             RecalledKey::Attributes(inode) => {
                 let hash = self.inode_hash(*inode);
                 self.attribute_slots.outdate(&self.clock, hash);
+                if self.attribute_slots.change_count(hash) > 0 {
+                    self.guards.lose(); // Another client may change a name in this directory.
+                }
                 if self.rules.hold(Rule::KnownNames) {
                     self.hold_slots.outdate(&self.clock, hash);
                 }
@@ -165,6 +173,9 @@ impl Cache {
             RecalledKey::Name(dir, name) => {
                 let hash = self.name_hash(*dir, name);
                 self.name_slots.outdate(&self.clock, hash.place);
+                if self.name_slots.change_count(hash.place) > 0 {
+                    self.guards.lose();
+                }
             }
             RecalledKey::Contents(_) | RecalledKey::Pages(_) | RecalledKey::Writing(_) => {}
             RecalledKey::All => self.clear(),
@@ -185,6 +196,7 @@ impl Cache {
     /// Nothing is answered from what was learned so far.
     pub fn clear(&self) {
         self.floor.raise(&self.clock);
+        self.guards.lose();
     }
 
     /// How much is cached.

@@ -26,8 +26,7 @@ pub(super) struct Changing {
     inodes: [Option<InodeNo>; 4],
     /// An inode that is not known, too.
     unknown: bool,
-    /// Names of inodes that are known, unless another client changes the names first: meanwhile it
-    /// may be any inode.
+    /// Names that may be known, as long as nobody else changes them first (`guards`).
     pub(super) is_guarded: bool,
     /// Until when the names are known.
     known_until: Option<Mono>,
@@ -60,20 +59,39 @@ impl Cache {
     #[must_use]
     pub fn begin(&self, now: Mono, lane: LaneId, call: &Call<'_>) -> Asked {
         self.terms.note_use(now);
+        let sent = self.clock.now();
         let mut changing = Changing::default();
         if self.rules.hold(Rule::OwnChanges) {
             self.collect(now, call, &mut changing);
         }
         for hash in changing.names.into_iter().flatten() {
             self.name_slots.begin(hash);
+            if self.name_slots.change_count(hash) > 1 {
+                self.guards.lose(); // One of them finds what the other one leaves.
+            }
         }
         for inode in changing.inodes.into_iter().flatten() {
             self.attribute_slots.begin(self.inode_hash(inode));
         }
-        if changing.unknown || changing.is_guarded {
+        if changing.unknown {
             self.unknown.begin(0);
         }
-        Asked { lane, sent: self.clock.now(), changing }
+        if changing.is_guarded {
+            self.limit_guard(sent, &changing);
+        }
+        Asked { lane, sent, changing }
+    }
+
+    /// The names of a change were looked up, and what it changes is marked: from here on, who outdates
+    /// a name sees the mark.
+    fn limit_guard(&self, sent: Stamp, changing: &Changing) {
+        let mut names = changing.names.iter().flatten();
+        let mut inodes = changing.inodes.iter().flatten();
+        let is_lost = self.floor.get() > sent
+            || names.any(|hash| self.name_slots.last(*hash) > sent)
+            || inodes.any(|inode| self.attribute_slots.last(self.inode_hash(*inode)) > sent);
+        let until = changing.known_until.filter(|_| !is_lost);
+        self.guards.limit(until.unwrap_or(Mono(0)));
     }
 
     /// What a call changes when it succeeds.
@@ -104,9 +122,9 @@ impl Cache {
                 self.collect_named(now, changing, (*parent, *name));
             }
             Call::Rename(args) => {
-                changing.moved = self.single(now, args.parent, args.name);
                 self.collect_named(now, changing, (args.parent, args.name));
                 self.collect_named(now, changing, (args.new_parent, args.new_name));
+                changing.moved = self.single(now, args.parent, args.name);
             }
             Call::Setattr(wire::Setattr { inode, .. })
             | Call::SetattrBehind(wire::Setattr { inode, .. })
@@ -167,6 +185,9 @@ impl Cache {
     /// A name, and the inode that it names.
     fn collect_named(&self, now: Mono, changing: &mut Changing, (dir, name): (InodeNo, Name<'_>)) {
         let is_first = changing.names[0].is_none();
+        if !core::mem::replace(&mut changing.is_guarded, true) {
+            self.guards.begin();
+        }
         let found = self.found(now, dir, name);
         let lease = found
             .and_then(|found| found.lease.or_else(|| self.hold(now, dir).map(|held| held.lease)));
@@ -177,7 +198,6 @@ impl Cache {
             Some(None) => changing.is_absent |= is_first,
             None => changing.unknown = true,
         }
-        changing.is_guarded = true;
         self.collect_name(changing, dir, name);
     }
 
@@ -195,16 +215,22 @@ impl Cache {
         for inode in inodes.into_iter().flatten() {
             self.attribute_slots.cancel(self.inode_hash(inode));
         }
-        if unknown || is_guarded {
+        if unknown {
             self.unknown.cancel(0);
+        }
+        if is_guarded {
+            self.guards.end();
         }
     }
 
     /// What a call has changed is learned: it has changed no inode that is not known.
     pub(super) fn end_guard(&self, asked: Asked) {
         let Changing { unknown, is_guarded, .. } = asked.changing;
-        if (unknown || is_guarded) && !asked.changing.ends_unknown() {
+        if unknown && !asked.changing.ends_unknown() {
             self.unknown.cancel(0);
+        }
+        if is_guarded {
+            self.guards.end();
         }
     }
 

@@ -112,6 +112,10 @@ impl Cache {
         let hash = self.inode_hash(inode);
         let words = self.attributes.get(hash, |words| words[0] == inode.0)?;
         let entry = AttributesEntry::of(&words)?;
+        // A change that ends outdates first: so the guards come before the slots.
+        if self.guards.may_be_any(now) {
+            return None;
+        }
         let outdated = self.attribute_slots.get(hash).max(self.unknown.get(0));
         let is_usable =
             now < self.terms.until(entry.lease) && !self.is_outdated(entry.stamp, outdated);

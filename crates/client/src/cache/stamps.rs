@@ -106,6 +106,11 @@ impl Slots {
         Stamp(self.slot(hash).load(Ordering::SeqCst) & STAMP_MASK)
     }
 
+    /// How many changes of a key are under way.
+    pub(super) fn change_count(&self, hash: u64) -> u64 {
+        self.slot(hash).load(Ordering::SeqCst) / ONE_CHANGE
+    }
+
     /// A change of a key begins.
     pub(super) fn begin(&self, hash: u64) {
         self.slot(hash).fetch_add(ONE_CHANGE, Ordering::SeqCst);

@@ -130,3 +130,106 @@ fn a_failed_removal_and_one_that_names_nothing_outdate_all_as_before() {
         assert_eq!(known(&cache), [true, false, false]);
     }
 }
+
+#[test]
+fn while_a_known_name_is_removed_the_other_attributes_stay_known() {
+    let cache = cache_of_three();
+    cache.learns(HERE, &lookup("a"), Ok(Answer::Entry(file())));
+    let removing = cache.begin(NOW, HERE, &unlink("a"));
+    assert_eq!(known(&cache), [false, true, true]);
+    cache.hears((NOW, removing), &unlink("a"), &Ok(Answer::Done), &BOTH);
+    assert_eq!(known(&cache), [false, true, true]);
+    // Also of names that are known to be absent.
+    cache.makes_directory();
+    let removing = cache.begin(NOW, HERE, &unlink("absent"));
+    assert_eq!(known(&cache), [false, true, true]);
+    cache.hears((NOW, removing), &unlink("absent"), &Err(Status::NotFound), &BOTH);
+    assert_eq!(known(&cache), [false, true, true]);
+}
+
+type Loss = (&'static str, fn(&Cache));
+
+/// What leaves unknown what a name names that was `a`, while it is being removed.
+fn losses() -> [Loss; 6] {
+    [
+        ("a recall of it", |cache| cache.recall(&RecalledKey::Name(DIR, b"a".to_vec()))),
+        ("a recall of its directory", |cache| cache.recall(&RecalledKey::Attributes(DIR))),
+        ("a recall of all", |cache| cache.recall(&RecalledKey::All)),
+        ("a drop", Cache::clear),
+        ("a rename over it", |cache| {
+            cache.learns(THERE, &rename("other", "a"), RENAMED);
+        }),
+        ("a create in its place", |cache| {
+            let created = Answer::Created { attr: file(), made: true, handle: None };
+            cache.learns(THERE, &create("a"), Ok(created));
+        }),
+    ]
+}
+
+#[test]
+fn a_name_that_is_lost_while_it_is_removed_may_name_any_inode() {
+    for (what, lose) in losses() {
+        let cache = cache_of_three();
+        cache.learns(HERE, &lookup("a"), Ok(Answer::Entry(file())));
+        let removing = cache.begin(NOW, HERE, &unlink("a"));
+        lose(&cache);
+        // It is looked at now, and may be removed under that name later.
+        let moved = attr(MOVED, FileKind::File);
+        cache.learns(THERE, &getattr(MOVED), Ok(Answer::Entry(moved)));
+        assert_eq!(known(&cache), [false; 3], "{what}");
+        cache.hears((NOW, removing), &unlink("a"), &Ok(Answer::Done), &BOTH);
+        assert_eq!(known(&cache), [false; 3], "{what}");
+        cache.learns(THERE, &getattr(MOVED), Ok(Answer::Entry(moved)));
+        assert_eq!(known(&cache), [false, false, true], "it is over: {what}");
+    }
+}
+
+#[test]
+fn a_name_that_two_calls_change_at_a_time_may_name_any_inode() {
+    for calls in [[unlink("a"), create("a")], [create("a"), unlink("a")]] {
+        let cache = cache_of_three();
+        cache.learns(HERE, &lookup("a"), Ok(Answer::Entry(file())));
+        let asked = calls.each_ref().map(|call| cache.begin(NOW, HERE, call));
+        cache.learns(THERE, &getattr(MOVED), Ok(Answer::Entry(attr(MOVED, FileKind::File))));
+        assert_eq!(known(&cache), [false; 3], "the created file, if it was created first");
+        for (call, asked) in calls.iter().zip(asked) {
+            cache.hears((NOW, asked), call, &Err(Status::Access), &BOTH);
+        }
+        assert_eq!(known(&cache), [true; 3]);
+    }
+}
+
+#[test]
+fn a_name_whose_lease_ends_while_it_is_removed_may_name_any_inode() {
+    let (cache, later) = (cache(), Mono(UNTIL.0 + 5_000));
+    cache.set_term(HERE, Term { no: 1, until: later });
+    cache.learns(HERE, &lookup("a"), Ok(Answer::Entry(file())));
+    let removing = cache.begin(NOW, HERE, &unlink("a"));
+    // Another lane has a longer term.
+    let until = Mono(2 * later.0);
+    cache.set_term(THERE, Term { no: 2, until });
+    let asked = cache.begin(NOW, THERE, &getattr(OTHER));
+    let (entry, granted) = (
+        Ok(Answer::Entry(attr(OTHER, FileKind::File))),
+        Granted { attributes: Some(until), ..Granted::default() },
+    );
+    cache.hears((NOW, asked), &getattr(OTHER), &entry, &granted);
+    let knows = |now| cache.attributes(now, OTHER).is_some();
+    assert_eq!([NOW, later].map(knows), [true, false]);
+    cache.hears((later, removing), &unlink("a"), &Err(Status::NotFound), &BOTH);
+    assert!(knows(later), "nothing was removed");
+}
+
+#[test]
+fn changes_of_other_names_leave_known_what_a_name_names() {
+    let cache = cache_of_three();
+    cache.learns(HERE, &lookup("a"), Ok(Answer::Entry(file())));
+    cache.learns(HERE, &lookup("b"), Ok(Answer::Entry(attr(MOVED, FileKind::File))));
+    let removing = cache.begin(NOW, HERE, &unlink("a"));
+    cache.recall(&RecalledKey::Name(DIR, b"other".to_vec()));
+    cache.recall(&RecalledKey::Attributes(InodeNo(6)));
+    cache.learns(THERE, &unlink("b"), Ok(Answer::Done));
+    assert_eq!(known(&cache), [false, true, false]);
+    cache.hears((NOW, removing), &unlink("a"), &Ok(Answer::Done), &BOTH);
+    assert_eq!(known(&cache), [false, true, false]);
+}
