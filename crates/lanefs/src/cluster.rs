@@ -25,6 +25,7 @@ use registry::{Access, Brought, Etcd, Founding};
 use std::path::Path;
 use store::{Shape, Store};
 use token::{Package, Token};
+use used::Used;
 use wire::{Layout, MapEpoch, ServerId};
 
 /// Runs the command.
@@ -139,7 +140,9 @@ fn token(args: &args::ClusterToken) -> Result<()> {
         bail!("{}", not_of_cluster(&path));
     }
     let etcd = etcd(&access(&path, args.etcd.as_deref(), &args.access)?)?;
-    read(&etcd, superblock.fs)?;
+    if let Some(line) = Used::of(&path)?.lost(&read(&etcd, superblock.fs)?) {
+        bail!("{line}");
+    }
     let secret = match secret::path(args.secret.secret_file.as_deref()) {
         Ok(path) => Some(secret::read_all(&path)?.current),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use registry::{
-    Alive, Brought, Cluster, Compared, Founding, Known, LeaseId, MemoryEtcd, News, Next, Own,
-    Server, ServerState, Start, Starting, Write,
+    Alive, Answer, Brought, Call, Cluster, Compared, Founding, Known, LeaseId, MemoryEtcd, News,
+    Next, Own, Server, ServerState, Start, Starting, Write,
 };
 use std::net::SocketAddr;
 use wire::{Layout, Map, MapEpoch, ServerId, ShardCounts};
@@ -143,6 +143,22 @@ fn another_generation_or_server_in_the_place_of_a_known_one_is_told_from_a_loss(
     registry.join(5);
     let line = differs(&registry, &joined);
     assert!(line.starts_with("server 4 of the registry is not the one"), "{line}");
+}
+
+#[test]
+fn a_start_moves_no_file_and_a_drain_may() {
+    let mut registry = Registry::of_three();
+    let before = registry.cluster().known();
+    let alive = Alive { uuid: uuid(2), boot_id: 2 };
+    let Ok(Answer::Granted(lease)) = registry.0.perform(0, (FS, &Call::Grant)) else {
+        panic!("no lease")
+    };
+    let at = (SocketAddr::from(([10, 0, 0, 9], 7002)), 3);
+    registry.make(|cluster| cluster.start(ServerId(2), &alive, at, lease).unwrap());
+    let started = registry.cluster().known();
+    assert!(started != before && started.places_as(&before));
+    registry.drain(2);
+    assert!(!registry.cluster().known().places_as(&started));
 }
 
 #[test]

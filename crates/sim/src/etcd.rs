@@ -30,8 +30,6 @@ pub(crate) struct Etcd {
     pub(crate) keys: MemoryEtcd,
     pub(crate) prng: Prng,
     copy: Option<MemoryEtcd>,
-    /// How many servers were seen last.
-    seen_count: usize,
     away_until_ns: u64,
     pending: BTreeMap<u64, PendingCall>,
     call_count: u64,
@@ -43,22 +41,14 @@ impl Etcd {
             keys: MemoryEtcd::default(),
             prng: Prng::new(seed ^ STREAM),
             copy: None,
-            seen_count: 0,
             away_until_ns: 0,
             pending: BTreeMap::new(),
             call_count: 0,
         }
     }
 
-    /// What joined since a copy was made would be away after a restore until it is put back.
-    pub(crate) fn see(&mut self, server_count: usize) {
-        if std::mem::replace(&mut self.seen_count, server_count) != server_count {
-            self.copy = None;
-        }
-    }
-
-    /// A server is about to be drained: a copy is of before that.
-    pub(crate) fn copy_before_drain(&mut self) {
+    /// A server is about to join or to be drained: a copy is of before that.
+    pub(crate) fn copy_before_change(&mut self) {
         self.copy.get_or_insert_with(|| self.keys.clone());
     }
 

@@ -119,6 +119,9 @@ impl Simulation {
 
     /// A server that is not in the cluster begins to join.
     pub(crate) fn begin_join(&mut self, server: usize) {
+        if self.plan.etcd.fault_count > 0 {
+            self.etcd.copy_before_change();
+        }
         self.members[server].task = Task::Join;
         self.go_on(server, None);
     }
@@ -130,7 +133,7 @@ impl Simulation {
             let number = self.etcd.prng.number();
             self.members[administrator].task = Task::Drain(number);
             if self.plan.etcd.fault_count > 0 {
-                self.etcd.copy_before_drain();
+                self.etcd.copy_before_change();
             }
             self.go_on(administrator, None);
         }
@@ -244,6 +247,11 @@ impl Simulation {
         self.log_line(|| format!("process {by} in the registry: {error}"));
         match self.members[by].task {
             Task::Nothing => {}
+            // etcd has lost a server that nobody knows, as it has not started yet: it joins again.
+            Task::Start(_) if self.is_foreign(by) => {
+                self.members[by].task = Task::Join;
+                self.schedule_member(by, RESTART_NS);
+            }
             Task::Start(_) | Task::FirstMap(_) => {
                 self.members[by].end();
                 self.servers[by].life += 1;
@@ -256,6 +264,12 @@ impl Simulation {
             }
             Task::Join | Task::Drain(_) => self.schedule_member(by, RESTART_NS),
         }
+    }
+
+    /// Whether neither the registry nor its own store knows a server.
+    fn is_foreign(&self, server: usize) -> bool {
+        self.members[server].known == Known::default()
+            && self.cluster().server_of(&uuid_of(server)).is_none()
     }
 
     /// A start has begun: its first map is read, when what the registry has lost is put back.
@@ -376,7 +390,6 @@ impl Simulation {
         let cluster = self.cluster();
         let count = cluster.servers().count();
         self.joined_count = self.joined_count.max(count);
-        self.etcd.see(count);
         for server in 0..self.servers.len() {
             self.schedule_watch(server, 0);
         }

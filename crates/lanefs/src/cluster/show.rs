@@ -10,9 +10,7 @@ use crate::running::{self, Kind, text_of};
 use crate::table::{self, Column};
 use crate::{args, export, log, mounts, out, secret, space};
 use anyhow::{Result, bail};
-use registry::{
-    Access, Cluster, Compared, Etcd, Known, Loss, RegistryError, Server, ServerState, Shards,
-};
+use registry::{Access, Cluster, Etcd, RegistryError, Server, ServerState, Shards};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -25,7 +23,7 @@ struct Found {
     etcd: Etcd,
     cluster: Cluster,
     /// What the server has used whose store says where the registry is.
-    known: Known,
+    used: Option<Used>,
 }
 
 /// A line of `lanefs servers`.
@@ -181,7 +179,7 @@ pub(crate) fn drain(args: &args::Drain) -> Result<()> {
     let found = find(&args.registry)?;
     let id = ServerId(args.server);
     let changed = registry::change(&found.etcd, found.fs.0, |cluster| {
-        if let Some(line) = lost(cluster, &found.known) {
+        if let Some(line) = found.lost(cluster) {
             return Err(RegistryError::State(line));
         }
         let writes = if args.undo { cluster.undrain(id)? } else { cluster.drain(id)? };
@@ -207,21 +205,13 @@ const fn state_text(up: bool, takes_new: bool) -> &'static str {
 
 type OfServer<'a> = (ServerId, &'a Server, &'a Shards, bool);
 
-/// What the registry has lost of what a server has used, in a sentence.
-fn lost(cluster: &Cluster, known: &Known) -> Option<String> {
-    match cluster.compare(known) {
-        Compared::HasAll => None,
-        Compared::Lacks(Loss { line, .. }) => Some(format!(
-            "{line}. The server of this store puts that back when it runs: no server may be drained or \
-             added before"
-        )),
-        Compared::Differs(line) => Some(line),
-    }
-}
-
 impl Found {
+    fn lost(&self, cluster: &Cluster) -> Option<String> {
+        self.used.as_ref().and_then(|used| used.lost(cluster))
+    }
+
     fn report_loss(&self) {
-        if let Some(line) = lost(&self.cluster, &self.known) {
+        if let Some(line) = self.lost(&self.cluster) {
             log::report(&line);
         }
     }
@@ -289,8 +279,8 @@ fn of_store(path: &Path, options: &EtcdArg) -> Result<Found> {
     }
     let etcd = etcd(&access(path, None, options)?)?;
     let (fs, cluster) = (superblock.fs, read(&etcd, superblock.fs)?);
-    let known = Used::of(path)?.known().clone();
-    Ok(Found { fs, url: etcd.access().to_string(), etcd, cluster, known })
+    let used = Some(Used::of(path)?);
+    Ok(Found { fs, url: etcd.access().to_string(), etcd, cluster, used })
 }
 
 /// The only one of an etcd.
@@ -302,7 +292,7 @@ fn of_etcd(access: &Access) -> Result<Found> {
         [fs] => {
             let fs = FsUuid(fs);
             let cluster = read(&etcd, fs)?;
-            Ok(Found { fs, url, etcd, cluster, known: Known::default() })
+            Ok(Found { fs, url, etcd, cluster, used: None })
         }
         [..] => {
             bail!("the etcd at {url} knows {} clusters: name the store of a server", all.len())

@@ -38,6 +38,19 @@ pub struct Loss {
     pub line: String,
 }
 
+impl Known {
+    /// Whether files lie as they do in `other`: terms, addresses and lanes may differ.
+    #[must_use]
+    pub fn places_as(&self, other: &Self) -> bool {
+        self.generations == other.generations
+            && self.servers.len() == other.servers.len()
+            && self.servers.iter().all(|(id, (server, shards))| {
+                let there = other.servers.get(id);
+                there.is_some_and(|(it, its)| server.uuid == it.uuid && shards.are(its))
+            })
+    }
+}
+
 impl Cluster {
     /// What a server knows that uses this state.
     #[must_use]
