@@ -226,17 +226,26 @@ struct About {
     dir_inode: Option<u64>,
 }
 
+/// The server in what was given in the place of a path, if it is the address of one.
+fn server_in(given: &Path) -> Option<String> {
+    let text = given.to_str()?;
+    text.starts_with(address::SCHEME).then(|| address::read(text).ok()).flatten()
+}
+
 impl About {
     /// The mount is asked for inodes by a thread of its own: it may be what is stuck.
-    fn of(path: &Path) -> Result<Self> {
-        let lexical = std::path::absolute(path)?;
+    fn of(given: &Path) -> Result<Self> {
+        let lexical = std::path::absolute(given)?;
         let (mount, path) = match mount_of(&lexical)? {
             Some(mount) => (Some(mount), lexical),
             // Behind a symlink, perhaps.
             None => {
                 let shown = lexical.display().to_string();
                 let path = in_time(move || mounts::absolute(&lexical).ok());
-                let path = path.with_context(|| format!("{shown}: there is no such folder"))?;
+                let path = path.with_context(|| match server_in(given) {
+                    Some(server) => format!("a server is named by --server {server}"),
+                    None => format!("{shown}: there is no such folder"),
+                })?;
                 (mount_of(&path)?, path)
             }
         };

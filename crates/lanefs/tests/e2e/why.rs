@@ -193,4 +193,7 @@ fn only_who_administers_is_told() {
     let mut command = fixture.lanefs(["why", "--server", &server.address, "--secret-file"]);
     let (code, said) = failure(&crate::fixture::run(command.arg(&other)));
     assert!(code != 0 && said.contains("secret"), "{code} {said}");
+    // A server in the place of a path.
+    let (_, said) = failure(&fixture.run(["why", &format!("lanefs://{}", server.address)]));
+    assert!(said.contains(&format!("--server {}", server.address)), "{said}");
 }
