@@ -189,8 +189,18 @@ fn options() -> BTreeMap<String, Vec<String>> {
 
 #[test]
 fn options_of_the_manual_are_those_of_the_command_line() {
-    /// Of cargo and systemctl, and what only a build with a feature has.
-    const OTHERS: [&str; 7] = ["release", "path", "profile", "example", "features", "now", "otlp"];
+    /// Of cargo, systemctl and etcdutl, and what only a build with a feature has.
+    const OTHERS: [&str; 9] = [
+        "release",
+        "path",
+        "profile",
+        "example",
+        "features",
+        "now",
+        "bump-revision",
+        "mark-compacted",
+        "otlp",
+    ];
     let options = options();
     let readme = include_str!("../../../README.md");
     let recovery = include_str!("../../../docs/recovery.md");
