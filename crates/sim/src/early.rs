@@ -12,7 +12,7 @@ use crate::privileges::has_set_id;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, Tag};
 use client::{Answer, Call, CallId, Client, RecalledKey};
-use interface::{Mono, Turn};
+use interface::{Mono, Object, Turn};
 use std::collections::BTreeMap;
 use wire::{Attr, FileKind, InodeNo, Status, Transno};
 
@@ -268,7 +268,10 @@ impl Simulation {
         let attr = call.result().and_then(|result| result.attr).filter(|_| looks);
         let Some(attr) = attr.filter(|attr| attr.kind == FileKind::File) else { return };
         let (client, inode, at_ns) = (call.client, attr.inode, call.began_ns);
-        if !attr.is_size_at_data() {
+        // Who looks at a file that is being removed may be told of its attributes before, and of no
+        // bytes after that (docs/leases.md).
+        let is_removed = attr.size_bytes == 0 && self.has_removed(inode);
+        if !attr.is_size_at_data() && !is_removed {
             let look = Sized { client, inode, at_ns, size_bytes: attr.size_bytes };
             let writes = self.early_modes.writes.clone();
             writes.into_iter().for_each(|write| self.check_early_write(look, write));
@@ -278,6 +281,13 @@ impl Simulation {
         let changes = self.early_modes.changes.clone();
         changes.into_iter().for_each(|change| self.check_early_mode(look, change));
         self.early_modes.looks.push(look);
+    }
+
+    /// Whether the first stripe of a file was removed.
+    fn has_removed(&self, inode: InodeNo) -> bool {
+        let shard = self.map().data_shard(inode, 0);
+        let store = &self.servers[self.server_of(shard)].store;
+        store.was_removed(Object { shard_index: shard.index(), stripe_index: 0, inode })
     }
 
     /// A write that was answered early has been executed.
