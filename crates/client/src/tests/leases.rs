@@ -224,6 +224,21 @@ fn a_grant_that_arrives_after_its_recall_is_ignored_and_later_ones_are_not() {
     assert!(harness.granted().attributes.is_some());
 }
 
+/// Answers a request, behind a recall or not.
+fn answer_behind(
+    harness: &mut Harness,
+    request: &ReceivedRequest,
+    (parts, recalled): (&ReplyParts<'_>, bool),
+) {
+    let mut body = Vec::new();
+    parts.put(&mut Writer::new(&mut body));
+    let reply = Reply { flags: parts.flags(), ..harness.reply(request) };
+    if recalled {
+        harness.recall(request, (1, 7), LeaseKey::Contents(FILE));
+    }
+    harness.send(request.conn, reply, &body, None);
+}
+
 #[test]
 fn attributes_of_further_inodes_are_granted_like_all_others() {
     for recalled in [false, true] {
@@ -240,13 +255,7 @@ fn attributes_of_further_inodes_are_granted_like_all_others() {
         let further = &dir.to_bytes();
         let lease = Some(lease);
         let parts = ReplyParts { lease, further, ..ReplyParts::plain(&[]) };
-        let mut body = Vec::new();
-        parts.put(&mut Writer::new(&mut body));
-        let reply = Reply { flags: parts.flags(), ..harness.reply(&request) };
-        if recalled {
-            harness.recall(&request, (1, 7), LeaseKey::Contents(FILE));
-        }
-        harness.send(request.conn, reply, &body, None);
+        answer_behind(&mut harness, &request, (&parts, recalled));
         let until = ms(10_000).filter(|_| !recalled);
         assert_eq!(harness.granted(), Granted { name: until, ..Granted::default() });
         let further = until.map(|until| GrantedAttributes { attr: dir, until, lease_no });
@@ -268,13 +277,7 @@ fn what_a_reply_names_is_no_grant() {
         let lease = LeaseGrant { lease_no, term_ms: TERM_MS, granted, further_count: 0 };
         let (lease, named) = (Some(lease), Some(named));
         let parts = ReplyParts { lease, named, ..ReplyParts::plain(&[]) };
-        let mut body = Vec::new();
-        parts.put(&mut Writer::new(&mut body));
-        let reply = Reply { flags: parts.flags(), ..harness.reply(&request) };
-        if recalled {
-            harness.recall(&request, (1, 7), LeaseKey::Contents(FILE));
-        }
-        harness.send(request.conn, reply, &body, None);
+        answer_behind(&mut harness, &request, (&parts, recalled));
         let until = ms(10_000).filter(|_| lease_no > LeaseNo(0) && !recalled);
         assert_eq!(harness.granted(), Granted { name: until, named, ..Granted::default() });
         let has_term = harness.client.term().until > Mono(0);

@@ -75,11 +75,14 @@ impl Leases {
 }
 
 impl Leases {
-    /// What clients change behind at a shard, and by which session.
-    pub(crate) fn written_at(&self, shard: ShardId) -> impl Iterator<Item = (InodeNo, SessionId)> {
+    /// What clients change behind at a shard, and with which session.
+    pub(crate) fn written_at(
+        &self,
+        shard: ShardId,
+    ) -> impl Iterator<Item = (InodeNo, ClientUuid, SessionId)> {
         let all = self.writing.files.iter();
-        let all = all.map(|(inode, writer)| (*inode, writer.lease.session));
-        all.filter(move |(inode, _)| inode.shard() == shard)
+        let all = all.map(|(inode, writer)| (*inode, writer.client, writer.lease.session));
+        all.filter(move |(inode, ..)| inode.shard() == shard)
     }
 
     /// Recalls the write leases of these. The barrier ends with the last of them.

@@ -96,22 +96,22 @@ impl Lane {
     /// Recalls what other clients change behind at the shard of a Sync: those of its own export, if
     /// it is confined to one. Returns what it waits for, if there is anything.
     fn recall_written(&mut self, turn: &Turn<'_>, received: &ReceivedRequest<'_>) -> Option<Cause> {
-        let (client, binding) = (received.open.client, received.open.binding);
-        let concerns = |session: SessionId| {
-            self.sessions.get(session).is_none_or(|holder| {
-                let is_visible =
-                    binding.top.is_none() || holder.basis.export_no == binding.export_no;
-                holder.row.client != client && is_visible
-            })
+        let (own, binding) = (received.open.client, received.open.binding);
+        let is_visible = |session: SessionId| {
+            let holder = self.sessions.get(session);
+            binding.top.is_none()
+                || holder.is_none_or(|holder| holder.basis.export_no == binding.export_no)
         };
         let written = self.leases.written_at(received.request.shard);
-        let concerned = written.filter(|(_, session)| concerns(*session));
-        let (inodes, sessions): (BTreeSet<_>, Vec<_>) = concerned.unzip();
+        let (inodes, whom): (BTreeSet<_>, BTreeSet<_>) = written
+            .filter(|(_, client, session)| *client != own && is_visible(*session))
+            .map(|(inode, client, _)| (inode, client))
+            .unzip();
         if inodes.is_empty() {
             return None;
         }
         let cause = Cause::Barrier(self.leases.begin_barrier(inodes, turn.now.mono));
-        self.trace_wait(turn, received, (WaitCause::Lease, self.clients_of(&sessions)));
+        self.trace_wait(turn, received, (WaitCause::Lease, whom.into_iter().collect()));
         Some(cause)
     }
 

@@ -22,7 +22,6 @@ use registry::{
 };
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle, sleep};
@@ -42,7 +41,7 @@ pub(crate) struct Membership {
     /// With this start in it.
     pub(crate) map: Map,
     fs: FsUuid,
-    store: PathBuf,
+    used: Used,
     access: Access,
     own: Own,
     /// Dropped to end the lease's thread.
@@ -106,8 +105,7 @@ impl Membership {
         let thread = Builder::new().name("cluster lease".to_owned());
         let keeper = thread.spawn(move || keeper.run(&ended)).context("cannot start a thread")?;
         let (ends, keeper, access) = (Some(ends), Some(keeper), access.clone());
-        let store = store.path().to_owned();
-        Ok(Some(Self { server, map, fs, store, access, own, ends, keeper, fault }))
+        Ok(Some(Self { server, map, fs, used, access, own, ends, keeper, fault }))
     }
 
     /// Gives the lanes each newer map from now on.
@@ -115,7 +113,7 @@ impl Membership {
     pub(crate) fn follow(&self, lanes: Lanes) -> Result<Seen> {
         let (etcd, fs) = (etcd(&self.access)?, self.fs);
         let (own, fault, epoch) = (self.own.clone(), self.fault.clone(), self.map.epoch());
-        let (seen, used) = (Seen::new(self.server), Used::of(&self.store)?);
+        let (seen, used) = (Seen::new(self.server), self.used.clone());
         let (lines, shown) = (Lines::default(), seen.clone());
         let mut followed = Followed { lanes, own, fault, epoch, used, lines, seen: shown };
         let thread = Builder::new().name("cluster map".to_owned());

@@ -7,6 +7,7 @@ use registry::{Cluster, Compared, Known, Loss};
 use std::path::{Path, PathBuf};
 
 /// What a store's server has used of the registry.
+#[derive(Clone)]
 pub(super) struct Used {
     store: PathBuf,
     known: Known,

@@ -90,10 +90,20 @@ pub(crate) fn relay(server: &Server, both: fn(TcpStream, TcpStream, &Seen)) -> (
 
 /// Passes on what comes, as it is.
 pub(crate) fn pass_on(client: TcpStream, server: TcpStream, seen: &Seen) {
-    let pass = |mut from: TcpStream, mut to: TcpStream, seen: Seen| {
+    let seen = Arc::clone(seen);
+    pass_through(client, server, move |bytes| seen.lock().unwrap().extend_from_slice(bytes));
+}
+
+/// Passes on what comes, as it is, behind a call with it.
+pub(crate) fn pass_through(
+    client: TcpStream,
+    server: TcpStream,
+    before: impl Fn(&[u8]) + Clone + Send + 'static,
+) {
+    let pass = |mut from: TcpStream, mut to: TcpStream, before: &dyn Fn(&[u8])| {
         let mut bytes = vec![0; 1 << 16];
         while let Ok(count @ 1..) = from.read(&mut bytes) {
-            seen.lock().unwrap().extend_from_slice(&bytes[..count]);
+            before(&bytes[..count]);
             if to.write_all(&bytes[..count]).is_err() {
                 break;
             }
@@ -102,9 +112,9 @@ pub(crate) fn pass_on(client: TcpStream, server: TcpStream, seen: &Seen) {
         to.shutdown(std::net::Shutdown::Write).ok();
     };
     let (from, to, its) =
-        (server.try_clone().unwrap(), client.try_clone().unwrap(), Arc::clone(seen));
-    let back = std::thread::spawn(move || pass(from, to, its));
-    pass(client, server, Arc::clone(seen));
+        (server.try_clone().unwrap(), client.try_clone().unwrap(), before.clone());
+    let back = std::thread::spawn(move || pass(from, to, &its));
+    pass(client, server, &before);
     back.join().unwrap();
 }
 

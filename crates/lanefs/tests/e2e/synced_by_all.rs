@@ -5,11 +5,11 @@ use crate::fixture::{Fixture, kill};
 use crate::idle::connect;
 use crate::leases::LEASES;
 use crate::names_behind::deep;
-use crate::seal::{Seen, relay};
+use crate::seal::{Seen, pass_through, relay};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -56,20 +56,7 @@ fn write(top: &Path, written: &Written, seed: u64) -> io::Result<()> {
 
 /// The way to a server that is some milliseconds away, so that much waits in the mount.
 fn pass_slowly(client: TcpStream, server: TcpStream, _: &Seen) {
-    let pass = |mut from: TcpStream, mut to: TcpStream| {
-        let mut bytes = vec![0; 1 << 16];
-        while let Ok(count @ 1..) = from.read(&mut bytes) {
-            std::thread::sleep(Duration::from_millis(3));
-            if to.write_all(&bytes[..count]).is_err() {
-                break;
-            }
-        }
-        to.shutdown(Shutdown::Both).ok();
-    };
-    let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-    let back = std::thread::spawn(move || pass(from, to));
-    pass(client, server);
-    back.join().unwrap();
+    pass_through(client, server, |_| std::thread::sleep(Duration::from_millis(3)));
 }
 
 #[test]
