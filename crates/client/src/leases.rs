@@ -122,6 +122,8 @@ pub(crate) struct Leases {
     drop_wanted: bool,
     /// The frontend writes files behind.
     pub(crate) writes_behind: bool,
+    /// It has asked for a directory that it has made, although no server has granted it anything.
+    pub(crate) has_asked_for_made: bool,
     /// The files of which this lane has a write lease.
     pub(crate) writing: BTreeSet<InodeNo>,
     /// Those whose server's connection was lost since.
@@ -139,6 +141,7 @@ impl Leases {
             recalls: VecDeque::new(),
             drop_wanted: false,
             writes_behind: false,
+            has_asked_for_made: false,
             writing: BTreeSet::new(),
             writing_ended: Vec::new(),
             further: Vec::new(),

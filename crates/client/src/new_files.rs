@@ -12,7 +12,6 @@
 //! way, none is taken of a further range: the server remembers a few ranges.
 
 use crate::client::Client;
-use crate::link::Link;
 use crate::plan::{FollowUp, NewRequest, Plan};
 use crate::session::slots_behind;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -244,15 +243,22 @@ impl Client {
     }
 
     /// Whether a directory that was just made is asked for: it is at another shard than its parent, so
-    /// the reply has granted nothing. It is not worth a connection, or a wait for one.
-    pub(crate) fn asks_for_made(&self, job_id: usize, (parent, made): (ShardId, &Attr)) -> bool {
-        let link_of = || self.servers.link(self.servers.link_of_inode(made.inode)?);
-        made.inode.shard() != parent
+    /// the reply has granted nothing. It is not worth a wait for a server that may be away: a connection
+    /// is made only to the one that has just answered. Of a server that has granted this lane nothing it
+    /// is asked once.
+    pub(crate) fn asks_for_made(&mut self, job_id: usize, made: (ShardId, &Attr)) -> bool {
+        let (parent, Attr { inode, .. }) = made;
+        let servers = &self.servers;
+        let link = servers.link_of_inode(*inode).and_then(|index| servers.link(index));
+        let is_near = servers.server_of_shard(parent) == servers.server_of_inode(*inode);
+        let answers = link.map_or(is_near, |it| it.is_up() || is_near && it.state_is_idle());
+        let asks = inode.shard() != parent
             && self.leases.asks
             && self.leases.writes_behind
-            && self.was_granted_any()
-            && link_of().is_some_and(Link::is_up)
-            && self.jobs.get(job_id).is_some_and(|job| job.call.is_some())
+            && answers
+            && self.jobs.get(job_id).is_some_and(|job| job.call.is_some());
+        asks && (self.was_granted_any()
+            || !core::mem::replace(&mut self.leases.has_asked_for_made, true))
     }
 
     /// Asks for the attributes of a directory that was just made, and for its names.

@@ -402,7 +402,12 @@ impl Servers {
 
     /// The server of an inode's metadata shard.
     pub(crate) fn server_of_inode(&self, inode: InodeNo) -> usize {
-        self.lane_of_shard(inode.shard()).map_or(INITIAL, |at| at.server_index)
+        self.server_of_shard(inode.shard())
+    }
+
+    /// The server of a shard.
+    pub(crate) fn server_of_shard(&self, shard: ShardId) -> usize {
+        self.lane_of_shard(shard).map_or(INITIAL, |at| at.server_index)
     }
 
     /// Where a request goes; `None` for a shard that there is not. The map must be known. Its link is

@@ -550,8 +550,9 @@ impl Lane {
             Waiter::Part(work, contents) => self.tell_part(turn, work, Some(contents)),
             Waiter::Step(step) => self.on_awaited(turn, step),
             Waiter::Grant(ended) => self.send_grant(turn, ended),
-            // Requests wait for other causes.
-            Waiter::Suspended(_) | Waiter::Received(_) => {}
+            Waiter::Suspended(suspended) => self.waiters.resume_soon(*suspended),
+            // These wait for other causes.
+            Waiter::Received(_) => {}
         }
     }
 

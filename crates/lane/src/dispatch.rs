@@ -200,7 +200,7 @@ impl Lane {
             }
             Executor::Metadata => {}
         }
-        if self.waits_for_writers(turn, received) {
+        if self.waits_for_writers(turn, received) || self.waits_for_record(turn, received) {
             self.count_outstanding(received);
             return Ok(false);
         }
@@ -332,7 +332,7 @@ impl Lane {
             self.end_refused(turn, received, Status::Stale);
             return Ok(());
         }
-        if self.waits_for_leases(turn, received) {
+        if self.waits_for_leases(turn, received) || self.waits_for_record(turn, received) {
             return Ok(());
         }
         let mut effect = self.execute(turn, received)?;

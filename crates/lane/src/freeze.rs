@@ -32,7 +32,9 @@ impl Lane {
     pub(crate) fn change_count(&self) -> usize {
         let across = usize::from(!self.txns.is_at_rest() || self.waiters.has_locked());
         let non_resident = usize::from(self.waiters.has_non_resident());
-        self.waiters.answers.change_count() + self.destroying_count() + across + non_resident
+        let unrecorded = usize::from(self.waiters.has_unrecorded());
+        let suspended = across + non_resident + unrecorded;
+        self.waiters.answers.change_count() + self.destroying_count() + suspended
     }
 
     /// Ends the freeze when its lease is over.

@@ -50,6 +50,8 @@ pub(crate) struct SuspendedRequest {
     pub(crate) pins: Vec<Unit>,
     /// The keys whose leases it ends.
     pub(crate) lease_keys: Box<[LeaseKey]>,
+    /// It waits until its session is durably recorded.
+    pub(crate) for_record: bool,
 }
 
 /// A request that was received, and not begun.

@@ -150,7 +150,7 @@ pub(crate) enum Waiter {
     Step(Awaited),
     /// The Grant of an ended wait for a file lock.
     Grant(EndedWait),
-    /// A request that was begun, and needs a lock, rows or the end of leases.
+    /// A request that was begun, and needs a lock, rows, the end of leases or its session's record.
     Suspended(Box<SuspendedRequest>),
     /// A request that was received, and not begun.
     Received(ReceivedFrame),
@@ -239,6 +239,11 @@ impl Waiters {
             | Waiter::Grant(_)
             | Waiter::Received(_) => None,
         }));
+    }
+
+    /// The session of a suspended request is recorded, or will not be.
+    pub(crate) fn resume_soon(&mut self, suspended: SuspendedRequest) {
+        self.due.push_back(suspended);
     }
 
     /// The next suspended request to be resumed.
@@ -379,6 +384,12 @@ impl Waiters {
     pub(crate) fn has_locked(&self) -> bool {
         let is_meant = |cause: &Cause| matches!(cause, Cause::Lock(..) | Cause::Lease(_));
         !self.due.is_empty() || self.any(is_meant)
+    }
+
+    /// Whether a request is suspended until its session is recorded.
+    pub(crate) fn has_unrecorded(&self) -> bool {
+        let of_log = self.by_cause.iter().take_while(|(cause, _)| matches!(cause, Cause::Batch(_)));
+        of_log.flat_map(|(_, all)| all).any(|waiter| matches!(waiter, Waiter::Suspended(_)))
     }
 
     /// Whether a request is suspended by non-resident rows.

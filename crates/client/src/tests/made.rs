@@ -97,7 +97,7 @@ fn it_is_made_whatever_the_answer_to_that() {
 #[test]
 fn it_is_not_asked_for_without_leases_or_at_the_parents_shard() {
     for (asks, was_granted, inode) in
-        [(false, true, THERE), (true, false, THERE), (true, true, InodeNo(PARENT.0 + 1))]
+        [(false, true, THERE), (false, false, THERE), (true, true, InodeNo(PARENT.0 + 1))]
     {
         let mut harness = Harness::new(1);
         let client = Client::new(config()).with_leases();
@@ -116,5 +116,26 @@ fn it_is_not_asked_for_without_leases_or_at_the_parents_shard() {
         let made_as = directory(inode, attr_flag::EMPTY);
         harness.durable(&request, 3, &entry(made_as));
         assert_eq!(harness.outcome(), Ok(Answer::Entry(made_as)));
+    }
+}
+
+#[test]
+fn where_nothing_was_granted_it_is_asked_for_once() {
+    let mut harness = Harness::new(1);
+    harness.client = Client::new(config()).with_leases().with_writes_behind();
+    let made_as = directory(THERE, attr_flag::EMPTY);
+    for number in 0..3 {
+        harness.call(number, mkdir());
+        let request = harness.take();
+        assert_eq!(request.head.op, Op::Mkdir);
+        harness.durable(&request, number + 1, &entry(made_as));
+        if number == 0 {
+            // Over a connection that is made for it.
+            let request = harness.take();
+            assert_eq!(request.head.op, Op::Getattr);
+            assert_ne!(request.head.flags & request_flag::BEHIND, 0);
+            harness.answer(&request, &entry(made_as));
+        }
+        assert_eq!(harness.outcome(), Ok(Answer::Entry(made_as)), "{number}");
     }
 }

@@ -257,13 +257,40 @@ impl Lane {
 
     /// Whether a client may be granted anything now.
     fn may_grant(&mut self, received: &ReceivedRequest<'_>) -> bool {
-        let replaced = received.open.binding.squash.ids == SquashedIds::All;
-        self.leases.term_ms > 0
-            && !replaced
-            && self.recovery.is_over()
-            && !self.commit.has_failed()
+        self.grants_to_recorded(received)
             && (!self.config.rules.hold(Rule::LeaseRestart)
                 || self.is_recorded((received.request.shard, received.request.session)))
+    }
+
+    /// Whether it may, if its session is recorded.
+    fn grants_to_recorded(&self, received: &ReceivedRequest<'_>) -> bool {
+        let replaced = received.open.binding.squash.ids == SquashedIds::All;
+        self.leases.term_ms > 0 && !replaced && self.recovery.is_over() && !self.commit.has_failed()
+    }
+
+    /// Suspends a request that asks for what its client may change behind until its session is durably
+    /// recorded: what it grants, as that a new directory is empty, no later reply can grant. Returns
+    /// whether it did. It waits for one flush, once for each session.
+    pub(crate) fn waits_for_record(
+        &mut self,
+        turn: &mut Turn<'_>,
+        received: &ReceivedRequest<'_>,
+    ) -> bool {
+        const ASKS: u16 = request_flag::LEASES | request_flag::BEHIND;
+        let request = received.request;
+        let asks = request.flags & ASKS == ASKS
+            && matches!(request.op, Op::Mkdir | Op::Getattr | Op::Create | Op::Open);
+        let asks = asks && self.config.rules.hold(Rule::LeaseRestart);
+        let key = (request.shard, request.session);
+        if !asks || !self.grants_to_recorded(received) || self.is_recorded(key) {
+            return false;
+        }
+        // Without space for a record there is none to wait for.
+        let recorded_in = self.sessions.table(key).and_then(|table| table.recorded_in);
+        let Some(batch_no) = recorded_in else { return false };
+        self.ask_for_space(turn);
+        self.suspend_for_record(turn, received, Gate::of(key.0, batch_no));
+        true
     }
 
     /// Whether the next recovery awaits a session: it is durably recorded at a shard of this lane. If

@@ -12,6 +12,7 @@ mod opened;
 mod pages;
 mod participants;
 mod random;
+mod records;
 mod restarts;
 mod settling;
 mod traces;

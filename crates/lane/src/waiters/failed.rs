@@ -15,7 +15,19 @@ impl Lane {
     pub(crate) fn fail_unsafe(&mut self, turn: &mut Turn<'_>) -> bool {
         let waiters = self.waiters.take_unsafe();
         let any = !waiters.is_empty();
-        waiters.into_iter().for_each(|waiter| self.fail_waiter(turn, waiter));
+        for waiter in waiters {
+            match waiter {
+                // Its session will not be recorded: it is executed, or refused, as without that.
+                Waiter::Suspended(suspended) => self.waiters.resume_soon(*suspended),
+                Waiter::Slot(_)
+                | Waiter::Reply(_)
+                | Waiter::Size(..)
+                | Waiter::Part(..)
+                | Waiter::Step(_)
+                | Waiter::Grant(_)
+                | Waiter::Received(_) => self.fail_waiter(turn, waiter),
+            }
+        }
         any
     }
 

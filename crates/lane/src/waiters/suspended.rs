@@ -1,9 +1,10 @@
-//! Requests that wait. One that was begun needs a lock of a cross-shard transaction or non-resident
-//! names; one that was received and not begun waits for recovery, a freeze or an answer about
+//! Requests that wait. One that was begun needs a lock of a cross-shard transaction, non-resident
+//! names, the end of leases or the record of its session; one that was received and not begun waits for recovery, a freeze or an answer about
 //! containment. Both are stored as they arrived and executed when the wait ends.
 
 use super::{Cause, Waiter};
 use crate::Lane;
+use crate::acknowledgements::Gate;
 use crate::config::Share;
 use crate::leases::LeaseWait;
 use crate::request::{ReceivedFrame, ReceivedRequest, SuspendedRequest};
@@ -108,6 +109,20 @@ impl Lane {
         self.waiters.suspend(Cause::Lease(first), Waiter::Suspended(Box::new(suspended)));
     }
 
+    /// Suspends a request until its session is durably recorded.
+    pub(crate) fn suspend_for_record(
+        &mut self,
+        turn: &Turn<'_>,
+        received: &ReceivedRequest<'_>,
+        until: Gate,
+    ) {
+        let suspended = self.begin_suspension(turn, received);
+        let suspended = SuspendedRequest { for_record: true, ..suspended };
+        let cause = Cause::Batch(until);
+        self.trace_wait(turn, received, (shown(&cause), Vec::new()));
+        self.waiters.suspend(cause, Waiter::Suspended(Box::new(suspended)));
+    }
+
     fn begin_suspension(
         &mut self,
         turn: &Turn<'_>,
@@ -124,7 +139,8 @@ impl Lane {
         let frame = turn.arena.get(received.frame).to_vec();
         let (conn, open, times) = (received.conn, received.open, received.times);
         let (bulk, pins, lease_keys) = (received.bulk, Vec::new(), Box::default());
-        SuspendedRequest { conn, open, times, frame, bulk, pins, lease_keys }
+        let for_record = false;
+        SuspendedRequest { conn, open, times, frame, bulk, pins, lease_keys, for_record }
     }
 
     /// Executes a suspended request whose wait is over. Its units stay pinned until then.
@@ -147,7 +163,8 @@ impl Lane {
             return false;
         };
         let frame = turn.arena.put(&suspended.frame);
-        let waited = !suspended.pins.is_empty() || !suspended.lease_keys.is_empty();
+        let waited =
+            !suspended.pins.is_empty() || !suspended.lease_keys.is_empty() || suspended.for_record;
         let SuspendedRequest { conn, open, bulk, .. } = *suspended;
         let (request, denied) = (&request, None);
         let times = Times::of(Some(suspended.times), turn.now.mono);
@@ -210,7 +227,7 @@ impl Lane {
     }
 
     fn resume_read(&mut self, turn: &mut Turn<'_>, received: &ReceivedRequest<'_>) {
-        if self.waits_for_writers(turn, received) {
+        if self.waits_for_writers(turn, received) || self.waits_for_record(turn, received) {
             return;
         }
         let effect = match self.execute(turn, received) {

@@ -3,7 +3,7 @@
 
 use crate::fixture::{Fixture, Mount, kill, must, until};
 use crate::leases::{LEASES, pair};
-use crate::mount_stats::total_of;
+use crate::mount_stats::{exchange_count, total_of};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -379,4 +379,37 @@ fn names_are_changed_behind_in_directories_of_another_shard_than_their_parents()
     });
     assert_eq!(changed(&fixture, on, "lost"), 0);
     mounts.into_iter().for_each(Mount::stop);
+}
+
+/// Each mount makes its first directory at a lane of the server: the lane has not recorded it by then.
+#[test]
+fn the_names_of_the_first_directories_of_a_mount_are_known() {
+    const MOUNT_COUNT: usize = 6;
+    const DIRECTORY_COUNT: usize = 3;
+    const FILE_COUNT: u64 = 60;
+    let Some(fixture) = Fixture::new("names_behind_first") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let mut asking_count = 0;
+    for mount_no in 0..MOUNT_COUNT {
+        let mount = fixture.mount(&server.address, &format!("m{mount_no}"), &LEASES);
+        let lookup_count = || exchange_count(&fixture, &mount, "lookup");
+        let mut shards = BTreeSet::new();
+        let mut asks = false;
+        for dir_no in 0..DIRECTORY_COUNT {
+            let dir = mount.dir.join(format!("{mount_no}-{dir_no}"));
+            fs::create_dir(&dir).unwrap();
+            let before = lookup_count();
+            for file in 0..FILE_COUNT {
+                File::create(dir.join(format!("f{file}"))).unwrap();
+            }
+            asks |= lookup_count() - before > FILE_COUNT / 2;
+            shards.insert(shard_of(&dir) % 2);
+        }
+        assert_eq!(shards.len(), 2, "both lanes have some");
+        asking_count += usize::from(asks);
+        mount.stop();
+    }
+    // A machine that is busy for a term has a mount forget what it knows.
+    assert!(asking_count <= 1, "{asking_count} of {MOUNT_COUNT} mounts looked up each new name");
+    drop(server);
 }

@@ -24,6 +24,16 @@ fn pass(server: &mut TestServer) {
 
 impl Scene {
     fn new(seed: u64, lane_count: u16) -> Self {
+        let mut scene = Self::unrecorded(seed, lane_count);
+        // The sessions are recorded where they ask.
+        let dir = scene.mkdir("first");
+        scene.ask(dir, request_flag::LEASES);
+        scene.other_asks(dir);
+        scene
+    }
+
+    /// The sessions at the last lane are not recorded.
+    fn unrecorded(seed: u64, lane_count: u16) -> Self {
         let mut server = TestServer::new(seed);
         server.start(lane_count);
         server.run();
@@ -34,14 +44,7 @@ impl Scene {
             Holder::unknown(server, HelloFields { client_lane: LaneId(1), ..fields })
         };
         let (holder, other) = (of(&mut server, 1), of(&mut server, 2));
-        let mut scene = Self { server, maker, holder, other };
-        // The sessions are recorded where they ask.
-        let dir = scene.mkdir("first");
-        for _ in 0..2 {
-            scene.ask(dir, BEHIND);
-            scene.other_asks(dir);
-        }
-        scene
+        Self { server, maker, holder, other }
     }
 
     /// Makes a directory of the last lane, at another shard than its parent, under this name or one
@@ -124,6 +127,17 @@ fn its_client_is_granted_it_once_and_others_wait() {
         assert!(attr.flags & wire::attr_flag::EMPTY == 0, "it sees both");
         let new = behind(server, nth(files, 2));
         assert_eq!(holder.create_behind_in(server, (dir, "h"), new).head.status, Status::Stale);
+    }
+}
+
+#[test]
+fn the_first_directory_at_a_lane_is_granted_as_well() {
+    for seed in 210..230 {
+        let mut scene = Scene::unrecorded(seed, 2);
+        let dir = scene.mkdir("d");
+        let made = scene.ask(dir, BEHIND);
+        let granted = lease_flag::ATTRIBUTES | lease_flag::WRITING | lease_flag::NEW_FILES;
+        assert_eq!(made.granted(), granted, "seed {seed}");
     }
 }
 
