@@ -366,6 +366,7 @@ impl Client {
                 self.jobs.answer(id, Ok(Answer::Done));
                 return;
             }
+            self.release_writer(handle);
             let known = if self.release_local(handle) { None } else { self.release_kept(handle) };
             let Some(known) = known else {
                 self.jobs.answer(id, Ok(Answer::Done));
@@ -437,6 +438,7 @@ impl Client {
             turn.act(PeerAction::Message { to: lane, message: MountMessage::Release { handle } });
             return;
         }
+        self.release_writer(handle);
         if self.release_local(handle) {
             return;
         }

@@ -45,6 +45,7 @@ mod layouts;
 mod leases;
 mod link;
 mod local_opens;
+mod local_writers;
 mod locks;
 mod losses;
 mod new_files;

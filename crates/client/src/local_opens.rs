@@ -14,11 +14,12 @@
 use crate::Answer;
 use crate::client::Client;
 use crate::handles::OpenFile;
+use crate::local_writers::LocalWriters;
 use crate::plan::{FollowUp, Plan};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use interface::Mono;
-use wire::{Handle, HandleId, InodeNo, Reopen, Rule, Status};
+use wire::{Handle, HandleId, InodeNo, OpenFor, Reopen, Rule, Status};
 
 /// A file that stays open for longer is registered.
 pub const LOCAL_MS_MAX: u64 = 500;
@@ -31,6 +32,7 @@ pub(crate) struct LocalOpens {
     order: VecDeque<(Mono, InodeNo, HandleId)>,
     /// Those that are over since the frontend has asked last.
     ended: Vec<InodeNo>,
+    pub(crate) writers: LocalWriters,
 }
 
 impl LocalOpens {
@@ -46,14 +48,23 @@ impl Client {
     /// Opens a file to read it, without the server; `None` at the limit, when the file is open so already,
     /// or when this lane's term does not last long enough. A lane of the client has a lease of the file's
     /// attributes, which says that the server would open it.
-    pub fn open_locally(&mut self, now: Mono, inode: InodeNo) -> Option<HandleId> {
+    /// `open_for`: what the caller may do; the server knows it to read.
+    pub fn open_locally(
+        &mut self,
+        now: Mono,
+        (inode, open_for): (InodeNo, OpenFor),
+    ) -> Option<HandleId> {
         if self.local.handles.contains_key(&inode)
+            || self.local.writers.has(inode)
             || self.term().until <= now.after_ms(LOCAL_MS_MAX)
         {
             return None;
         }
         let handle = self.handles.open_locally(inode)?;
         self.local.handles.insert(inode, handle);
+        if open_for.writes() {
+            self.local.writers.add(inode, handle);
+        }
         self.local.order.push_back((now, inode, handle));
         Some(handle)
     }
@@ -120,6 +131,9 @@ impl Client {
     /// A handle was registered, or the server has refused it.
     pub(crate) fn on_registered(&mut self, handle: HandleId, result: &Result<Answer, Status>) {
         self.handles.set_reopening(handle, false);
+        if self.on_opened_to_write(handle, result) {
+            return;
+        }
         let Some(file) = self.handles.get(handle) else { return };
         if self.local.handles.get(&file.inode) == Some(&handle) {
             self.local.end(file.inode);

@@ -90,6 +90,7 @@ impl Client {
             | MountMessage::Written { .. }
             | MountMessage::Forgotten { .. }
             | MountMessage::Register { .. }
+            | MountMessage::OpenToWrite { .. }
             | MountMessage::Unmounted
             | MountMessage::Moved { .. } => {}
         }

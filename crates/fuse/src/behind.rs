@@ -93,6 +93,8 @@ pub struct Behind {
     idle_lanes: AtomicU64,
     pub(crate) directories: Directories,
     pub(crate) local: LocalFiles,
+    /// Files that are open to read and write, and not for writing at the server.
+    pub(crate) unwritten: LocalFiles,
 }
 
 /// A file that is created.
@@ -190,6 +192,7 @@ impl Default for Behind {
             idle_lanes: zero(),
             directories: Directories::default(),
             local: LocalFiles::default(),
+            unwritten: LocalFiles::default(),
         }
     }
 }

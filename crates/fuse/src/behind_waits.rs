@@ -30,7 +30,9 @@ impl MountLane {
         if is_awaited {
             return false;
         }
-        if !table.local.is_empty() && self.waits_for_local(turn, pending_id, &table) {
+        if !table.local.is_empty() && self.waits_for_local(turn, pending_id, &table)
+            || !table.unwritten.is_empty() && self.waits_to_write(turn, pending_id, &table)
+        {
             return true;
         }
         if table.is_empty() {

@@ -49,6 +49,8 @@ pub(crate) struct WriteBehind {
     pub(crate) dropping: BTreeMap<u64, Created>,
     /// Those of which it has.
     pub(crate) dropped: Vec<Created>,
+    /// So many opens to read and write are the server's (`local_writes`).
+    pub(crate) to_server_count: u8,
 }
 
 impl WriteBehind {

@@ -158,6 +158,9 @@ impl MountLane {
             MountMessage::Register { inode } => {
                 self.client.register_local(inode);
             }
+            MountMessage::OpenToWrite { inode } => {
+                self.open_to_write(inode);
+            }
             MountMessage::Forgotten { inode } => {
                 self.leases.forget_pages(inode);
                 self.client.forget_kept(inode);

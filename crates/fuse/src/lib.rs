@@ -42,6 +42,7 @@ mod leases;
 mod listing;
 mod local_files;
 mod local_opens;
+mod local_writes;
 mod names;
 mod names_behind;
 mod node;

@@ -5,7 +5,7 @@ use crate::shared::{lane_bit, place_of};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use wire::{InodeNo, LaneId};
+use wire::{InodeNo, LaneId, Status};
 
 /// The most files that are open so at a time.
 const COUNT: usize = 1024;
@@ -25,6 +25,8 @@ struct Place {
     inode: AtomicU64,
     /// Lanes that wait, by their bits.
     waiters: AtomicU64,
+    /// Why the server has refused to open the file for writing; 0: it has not.
+    refused: AtomicU64,
 }
 
 impl Default for LocalFiles {
@@ -64,9 +66,29 @@ impl LocalFiles {
         // No other file gets the place before its waiters are known.
         place.inode.store(ENDING, Ordering::SeqCst);
         let waiters = place.waiters.swap(0, Ordering::SeqCst);
+        place.refused.store(0, Ordering::SeqCst);
         place.inode.store(0, Ordering::SeqCst);
         self.count.fetch_sub(1, Ordering::SeqCst);
         waiters
+    }
+
+    /// The server refuses to open it for writing: what waits for that fails, until the file is closed.
+    /// Returns the lanes that wait.
+    pub(crate) fn refuse(&self, inode: InodeNo, status: Status) -> u64 {
+        let place = self.place(inode);
+        place.refused.store(status.number().into(), Ordering::SeqCst);
+        place.waiters.swap(0, Ordering::SeqCst)
+    }
+
+    /// Why the server has refused that.
+    pub(crate) fn refused(&self, inode: InodeNo) -> Option<Status> {
+        let place = self.place(inode);
+        let refused = place.refused.load(Ordering::SeqCst);
+        let is_its = refused > 0 && place.inode.load(Ordering::SeqCst) == inode.0;
+        is_its.then(|| {
+            let status = u16::try_from(refused).ok().and_then(Status::from_number);
+            status.unwrap_or(Status::Io)
+        })
     }
 
     /// Whether a file is open so; if it is, this lane is told when that is over.

@@ -17,18 +17,25 @@ use crate::handle::FileHandle;
 use crate::lane::MountLane;
 use crate::leases::version_of;
 use crate::node::Node;
-use crate::out::put_cached_open;
+use crate::out::{put_cached_open, put_open};
 use alloc::vec::Vec;
 use client::LOCAL_MS_MAX;
 use interface::{Mono, MountMessage, Turn};
-use wire::{Attr, FileKind, InodeNo, Name};
+use wire::{Attr, FileKind, InodeNo, Name, OpenFor};
 
 const OWNER_READS: u32 = 0o400;
+const OWNER_WRITES: u32 = 0o200;
 const ALL_READ: u32 = 0o444;
+const ALL_WRITE: u32 = 0o222;
 
 impl MountLane {
-    /// An OPEN to read: answered at once, if it may be.
-    pub(crate) fn open_locally(&mut self, turn: &mut Turn<'_>, pending_id: usize) -> bool {
+    /// An OPEN to read, or to read and write: answered at once, if it may be.
+    pub(crate) fn open_locally(
+        &mut self,
+        turn: &mut Turn<'_>,
+        pending_id: usize,
+        open_for: OpenFor,
+    ) -> bool {
         let Some(table) = self.behind.table.clone() else { return false };
         let header = self.pendings.get(pending_id).map(|pending| split(&pending.request));
         let Some(Ok((header, _))) = header else { return false };
@@ -37,12 +44,18 @@ impl MountLane {
         if !may || !table.local.begin(inode) {
             return false;
         }
-        let opened = self.local_file(now, inode, (header.uid, header.gid));
-        let opened = opened.and_then(|attr| Some((attr, self.client.open_locally(now, inode)?)));
+        let opened = self.local_file(now, (inode, open_for), (header.uid, header.gid));
+        let opened =
+            opened.and_then(|attr| Some((attr, self.client.open_locally(now, (inode, open_for))?)));
         let Some((attr, handle)) = opened else {
             self.end_local(turn, &table, inode);
             return false;
         };
+        if open_for.writes() {
+            // Past the page cache, as all that may be written: nobody would recall what it leaves there.
+            self.encode(turn, pending_id, |out| put_open(out, &attr, handle));
+            return true;
+        }
         let keeps = self.leases.has_pages_of(now, &attr, None);
         let opened = FileHandle::new(handle, &attr).cached();
         if !keeps {
@@ -53,7 +66,12 @@ impl MountLane {
     }
 
     /// The attributes of a file, if the server certainly lets a caller open it to read it.
-    fn local_file(&mut self, now: Mono, inode: InodeNo, (uid, gid): (u32, u32)) -> Option<Attr> {
+    fn local_file(
+        &mut self,
+        now: Mono,
+        (inode, open_for): (InodeNo, OpenFor),
+        (uid, gid): (u32, u32),
+    ) -> Option<Attr> {
         // Whichever lane has the lease, until the file is registered if it stays open.
         let known = self.cache.as_ref()?.attributes(now.after_ms(LOCAL_MS_MAX), inode)?;
         let attr = known.value;
@@ -64,19 +82,27 @@ impl MountLane {
             && !attr.is_size_at_data()
             && !attr.layout.is_some_and(|layout| layout.is_spread());
         let is_mapped = (uid == 0 || gid == 0) && !self.client.is_root_trusted();
-        let is_permitted = uid == 0
-            || attr.mode & ALL_READ == ALL_READ
-            || (uid == attr.uid && attr.mode & OWNER_READS != 0);
+        let (all, owner) = if open_for.writes() {
+            (ALL_READ | ALL_WRITE, OWNER_READS | OWNER_WRITES)
+        } else {
+            (ALL_READ, OWNER_READS)
+        };
+        let is_permitted =
+            uid == 0 || attr.mode & all == all || (uid == attr.uid && attr.mode & owner == owner);
         let may = is_plain && !is_mapped && is_permitted;
+        if open_for.writes() {
+            return (may && !self.client.is_read_only()).then_some(attr);
+        }
         let until = Some(self.client.term().until);
         (may && self.leases.allows_pages(now, inode, until)).then_some(attr)
     }
 
     /// Files that were open so are registered or closed. Returns whether there were any.
     pub(crate) fn end_local_opens(&mut self, turn: &mut Turn<'_>) -> bool {
+        let has_ended = self.end_unwritten(turn);
         let ended = self.client.take_ended_local();
         let Some(table) = self.behind.table.clone().filter(|_| !ended.is_empty()) else {
-            return false;
+            return has_ended;
         };
         ended.into_iter().for_each(|inode| self.end_local(turn, &table, inode));
         true

@@ -65,7 +65,11 @@ impl MountLane {
             self.reply_kept(turn, pending_id, (inode, kept));
             return true;
         }
-        open.open_for == OpenFor::Read && self.open_locally(turn, pending_id)
+        match open.open_for {
+            OpenFor::Read => self.open_locally(turn, pending_id, OpenFor::Read),
+            OpenFor::ReadWrite => self.open_unwritten(turn, pending_id),
+            OpenFor::Write | OpenFor::Execute => false,
+        }
     }
 
     /// A file is opened that is kept: neither it nor its contents have changed since.

@@ -20,6 +20,7 @@ mod leases;
 mod life;
 mod listings;
 mod local_opens;
+mod local_writes;
 mod locks;
 mod moves;
 mod names;

@@ -73,6 +73,12 @@ pub enum MountMessage {
         /// The file.
         inode: InodeNo,
     },
+    /// Mount: a file is to be opened for writing at the server, if the receiver has it open to read and
+    /// write without that.
+    OpenToWrite {
+        /// The file.
+        inode: InodeNo,
+    },
     /// Mount: what was under way of a file that is written behind is over.
     Written {
         /// The file.

@@ -18,7 +18,7 @@ use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallResult, CallSpec, CallState, Tag};
 use client::{Answer, Cache, CallId, Client, Config, RecallId, RecalledKey, ReceivedByLanes};
 use interface::{Action, Event, NetAction, NetEvent, PeerAction, PeerEvent, Turn};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wire::{ClientUuid, HandleId, InodeNo, LaneId, OpenFor, Piece, Status};
 
@@ -42,6 +42,9 @@ pub(crate) struct Mount {
     pub(crate) local: Vec<(HandleId, InodeNo, u64)>,
     /// Those of these files that calls wait for.
     pub(crate) registering: BTreeSet<InodeNo>,
+    /// Files that are being opened for writing, and those that the server refuses to open so.
+    pub(crate) opening: BTreeSet<InodeNo>,
+    pub(crate) refused: BTreeMap<InodeNo, Status>,
     /// It runs the audit, not the workload.
     pub(crate) audits: bool,
     pub(crate) cache: KernelCache,
@@ -110,6 +113,8 @@ impl Simulation {
             handles: Vec::new(),
             local: Vec::new(),
             registering: BTreeSet::new(),
+            opening: BTreeSet::new(),
+            refused: BTreeMap::new(),
             audits,
             cache: KernelCache::default(),
             known: new_cache(known_seed, crate::rules::of_run(self.plan.injection)),
@@ -162,6 +167,7 @@ impl Simulation {
                 }
             }
         }
+        self.fail_refused(client, lane);
         let waits_for_local = self.calls_wait_for_local(client, lane);
         let elsewhere = self.register_elsewhere(client, lane, false);
         let term_no = self.mounts[client].lanes[lane].core.term().no;
@@ -274,6 +280,8 @@ impl Simulation {
         }
         let registered = sim_lane.core.take_ended_local();
         let has_ended = sim_lane.core.term().no != term_no;
+        let opened = sim_lane.core.take_ended_to_write();
+        self.end_to_write(client, opened);
         self.end_local((client, lane), registered, has_ended);
         self.schedule_registration((client, lane), register_at);
         for (tag, answer) in answered_early {
@@ -359,7 +367,7 @@ impl Simulation {
     }
 
     /// Completes a call.
-    fn answered(
+    pub(crate) fn answered(
         &mut self,
         client: usize,
         lane: usize,

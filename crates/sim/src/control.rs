@@ -291,7 +291,8 @@ impl Plan {
             | Rule::PageParts
             | Rule::WriteBehind
             | Rule::WriteOpened
-            | Rule::LocalRegistered => self.lease(rule),
+            | Rule::LocalRegistered
+            | Rule::LocalWritten => self.lease(rule),
             Rule::OwnUnacked
             | Rule::Tombstones
             | Rule::Topology

@@ -5,6 +5,7 @@
 use crate::clients::Mount;
 use crate::due::Place;
 use crate::plan::DiskBehaviour;
+use crate::reply::ReplyBytes;
 use crate::simulation::Simulation;
 use crate::work::{CallRecord, CallSpec, CallState};
 use client::{Client, LOCAL_MS_MAX, RecalledKey};
@@ -45,6 +46,17 @@ const fn is_against(spec: &CallSpec) -> bool {
     )
 }
 
+/// The file that a call changes through an open file.
+const fn changes(spec: &CallSpec) -> Option<InodeNo> {
+    match spec {
+        CallSpec::Write { inode, .. }
+        | CallSpec::WriteList { inode, .. }
+        | CallSpec::Allocate { inode, .. }
+        | CallSpec::Resize { inode, open_for_write: true, .. } => Some(*inode),
+        _ => None,
+    }
+}
+
 impl Mount {
     /// Calls of a lane wait until no file of the mount is open so. Returns whether they do, and whether a
     /// file is to be registered that was not before.
@@ -57,6 +69,22 @@ impl Mount {
         let (waits, is_new) = (!all.is_empty(), !all.is_subset(&self.registering));
         self.registering = all;
         (waits, is_new)
+    }
+
+    /// Calls of a lane wait until files that they change are open for writing at the server. Returns
+    /// whether they do, and whether any is to be opened so that was not before.
+    fn waits_to_write(&mut self, changed: &BTreeSet<InodeNo>) -> (bool, bool) {
+        let opens = |inode: &InodeNo| {
+            let opening = self.lanes.iter_mut().filter_map(|lane| {
+                let opens = lane.core.open_to_write(*inode);
+                opens.then_some(())
+            });
+            opening.count() > 0
+        };
+        let opening: BTreeSet<InodeNo> = changed.iter().copied().filter(opens).collect();
+        let is_new = !opening.is_subset(&self.opening);
+        self.opening.extend(&opening);
+        (!opening.is_empty(), is_new)
     }
 
     /// A lane has recalls to acknowledge, or its term has ended: the other lanes register what they have
@@ -95,7 +123,10 @@ impl Simulation {
         (client, lane): (usize, usize),
         spec: &CallSpec,
     ) -> bool {
-        let CallSpec::Open { inode, open_for: OpenFor::Read, .. } = *spec else { return false };
+        let CallSpec::Open { inode, open_for, .. } = *spec else { return false };
+        if !matches!(open_for, OpenFor::Read | OpenFor::ReadWrite) {
+            return false;
+        }
         let now = self.now_at(Place::Client(client, lane)).mono;
         let Mount { lanes, known, audits, handles, local, .. } = &mut self.mounts[client];
         let sim_lane = &mut lanes[lane];
@@ -110,10 +141,10 @@ impl Simulation {
             let is_plain = attr.kind == FileKind::File && !attr.is_size_at_data() && !is_spread;
             is_plain && attr.nlink > 0
         });
-        let Some(handle) = may.then(|| sim_lane.core.open_locally(now, inode)).flatten() else {
-            return false;
-        };
-        handles.push((handle, inode, false));
+        let may = may && !(open_for.writes() && sim_lane.core.is_read_only());
+        let opened = may.then(|| sim_lane.core.open_locally(now, (inode, open_for))).flatten();
+        let Some(handle) = opened else { return false };
+        handles.push((handle, inode, open_for.writes()));
         local.push((handle, inode, self.now_ns));
         self.log_line(|| format!("client {client}.{lane}: {spec:?} locally: {handle:?}"));
         true
@@ -126,10 +157,52 @@ impl Simulation {
         let mut specs = to_begin.iter().filter_map(|tag| self.call_of(*tag)).map(|call| call.spec);
         let is_against = specs.any(|spec| is_against(&spec));
         let (waits, is_new) = self.mounts[client].waits_for_local(is_against);
-        if is_new {
+        let to_begin = &self.mounts[client].lanes[lane].to_begin;
+        let specs = to_begin.iter().filter_map(|tag| self.call_of(*tag)).map(|call| call.spec);
+        let changed = specs.filter_map(|spec| changes(&spec)).collect();
+        let (waits_to_write, is_opening) = self.mounts[client].waits_to_write(&changed);
+        if is_new || is_opening {
             self.wake_lanes(client, Some(lane));
         }
-        waits
+        waits || waits_to_write
+    }
+
+    /// Files of a client are open for writing at the server, closed, or cannot be opened so.
+    pub(crate) fn end_to_write(
+        &mut self,
+        client: usize,
+        ended: Vec<(InodeNo, Result<(), Status>)>,
+    ) {
+        if ended.is_empty() {
+            return;
+        }
+        let Mount { opening, refused, .. } = &mut self.mounts[client];
+        for (inode, result) in ended {
+            opening.remove(&inode);
+            match result {
+                Ok(()) => refused.remove(&inode),
+                Err(status) => refused.insert(inode, status),
+            };
+        }
+        self.wake_lanes(client, None);
+    }
+
+    /// Calls that are to change files which the server refuses to open for writing fail.
+    pub(crate) fn fail_refused(&mut self, client: usize, lane: usize) {
+        if self.mounts[client].refused.is_empty() {
+            return;
+        }
+        let Mount { lanes, refused, .. } = &self.mounts[client];
+        let to_begin = lanes[lane].to_begin.iter().copied();
+        let failed = to_begin.filter_map(|tag| {
+            let inode = changes(&self.call_of(tag)?.spec)?;
+            Some((tag, *refused.get(&inode)?))
+        });
+        for (tag, status) in failed.collect::<Vec<_>>() {
+            self.mounts[client].lanes[lane].to_begin.retain(|other| *other != tag);
+            let id = client::CallId(u64::from(tag));
+            self.answered(client, lane, id, (&Err(status), ReplyBytes::default()));
+        }
     }
 
     /// Files of a lane are registered, or closed. If its term has ended, other lanes register theirs.

@@ -218,6 +218,7 @@ mod rules {
         narrow_refused NarrowRefused,
         old_connection_ended OldConnectionEnded,
         local_registered LocalRegistered,
+        local_written LocalWritten,
         map_awaited MapAwaited,
         bits_told BitsTold,
         fence_told FenceTold,

@@ -149,6 +149,9 @@ rules! {
     /// A file that a client has open without the server is registered before its lease ends, and before
     /// the client removes it.
     LocalRegistered "local-registered",
+    /// A file that a client has open to read and write without the server is opened for writing there
+    /// before the client changes it.
+    LocalWritten "local-written",
     /// A recovery goes on waiting for a client that knows a newer map than the server has.
     MapAwaited "map-awaited",
     /// What names a file waits until the file's data shards know which privileged bits it has, and so

@@ -55,6 +55,7 @@ mod lifecycle;
 mod list_io;
 mod listings;
 mod local_opens;
+mod local_writes;
 mod locks;
 mod many_clients;
 mod mapped_pages;
