@@ -209,9 +209,9 @@ fn truncate(request: &DataRequest<'_>, size_bytes_max: u64) -> Result<Decoded, D
     if size_bytes > size_bytes_max {
         return Err(DecodeError::Status(Status::TooLarge));
     }
-    let DataRequest { token, client, .. } = *request;
-    let spread = request.layout.filter(Layout::is_spread);
-    let truncating = Truncating { token, client, size_bytes, kept_bytes: size_bytes, spread };
+    let DataRequest { token, client, is_cut, .. } = *request;
+    let (spread, kept_bytes) = (request.layout.filter(Layout::is_spread), size_bytes);
+    let truncating = Truncating { token, client, size_bytes, kept_bytes, spread, is_cut };
     Ok(Decoded::new((inode, size_bytes), QueuedOp::Truncate(truncating)))
 }
 

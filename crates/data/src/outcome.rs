@@ -32,6 +32,8 @@ pub struct DataRequest<'a> {
     pub kept: bool,
     /// A write is an append that is executed only while the file is as long as its offset says.
     pub behind: bool,
+    /// A truncation has cut this part already: it is only recorded.
+    pub is_cut: bool,
 }
 
 /// A lost write that is replayed.

@@ -94,7 +94,8 @@ impl Shards {
         let object = self.known_or_new(inode);
         object.layout = object.layout.or(Some(layout));
         let (client, kept_bytes, spread) = (ClientUuid::NONE, size_bytes, Some(layout));
-        let truncating = Truncating { token, client, size_bytes, kept_bytes, spread };
+        let is_cut = false;
+        let truncating = Truncating { token, client, size_bytes, kept_bytes, spread, is_cut };
         self.wait(turn, inode, QueuedOp::Truncate(truncating));
     }
 
@@ -110,14 +111,18 @@ impl Shards {
             let Some(QueuedOp::Truncate(truncating)) = object.queue.front_mut() else {
                 return false;
             };
-            let Truncating { token, client, size_bytes, spread, .. } = *truncating;
+            let Truncating { token, client, size_bytes, spread, is_cut, .. } = *truncating;
             let Some(layout) = spread else { return false };
             if !may_begin {
                 return true;
             }
             let end = layout.part_end(part, size_bytes);
             let has_last = size_bytes > 0 && end == size_bytes;
-            let target = if has_last { end } else { end.min(known_bytes) };
+            let (end, target) = match (is_cut, has_last) {
+                (true, _) => (layout.file_bytes_max(), known_bytes),
+                (false, true) => (end, end),
+                (false, false) => (end, end.min(known_bytes)),
+            };
             let is_of_other_shard = client == ClientUuid::NONE;
             // What was allocated behind the end goes with the truncation.
             let (last, _) = layout.last(end);
@@ -132,7 +137,8 @@ impl Shards {
                 continue;
             }
             let (size_bytes, kept_bytes) = (target, end);
-            *truncating = Truncating { token, client, size_bytes, kept_bytes, spread: None };
+            *truncating =
+                Truncating { token, client, size_bytes, kept_bytes, spread: None, is_cut };
             return false;
         }
     }

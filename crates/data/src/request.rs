@@ -101,6 +101,8 @@ pub(crate) struct Truncating {
     /// The size is that of a file over several data shards; what becomes of this part is decided
     /// when it begins.
     pub(crate) spread: Option<Layout>,
+    /// It has cut this part already: what was written there since stays.
+    pub(crate) is_cut: bool,
 }
 
 /// An allocation request.

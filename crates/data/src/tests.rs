@@ -121,6 +121,7 @@ impl Harness {
             client: CLIENT,
             kept: false,
             behind: self.behind,
+            is_cut: false,
         };
         let asked = self.with(|shards, turn| shards.submit(turn, &request)).map(|()| token);
         if !self.holds_intents {
@@ -655,8 +656,18 @@ fn a_read_whose_bytes_are_kept_waits_for_the_writes_in_progress() {
     let body = Read { inode: FILE, file_offset: 0, read_bytes: 10, accesses: false }.to_bytes();
     let (token, op, shard) = (Token(90), Op::Read, SHARDS.data_shard(FILE, 0));
     let (layout, bulk, client, kept) = (None, None, CLIENT, true);
-    let request =
-        DataRequest { token, op, shard, layout, body: &body, bulk, client, kept, behind: false };
+    let request = DataRequest {
+        token,
+        op,
+        shard,
+        layout,
+        body: &body,
+        bulk,
+        client,
+        kept,
+        behind: false,
+        is_cut: false,
+    };
     harness.with(|shards, turn| shards.submit(turn, &request)).unwrap();
     assert!(harness.take().is_empty(), "it waits");
     harness.done(&write);
@@ -883,6 +894,7 @@ fn a_request_that_may_make_a_file_longer_states_a_layout_that_fits() {
             client,
             kept: false,
             behind: false,
+            is_cut: false,
         };
         let result = harness.with(|shards, turn| shards.submit(turn, &request));
         let wanted = if accepted { Ok(()) } else { Err(ProtocolError::Malformed) };

@@ -148,7 +148,7 @@ impl Shards {
     }
 
     fn begin_truncate(&mut self, turn: &mut Turn<'_>, inode: InodeNo, truncating: &Truncating) {
-        let Truncating { token, client, size_bytes, kept_bytes, spread: _ } = *truncating;
+        let Truncating { token, client, size_bytes, kept_bytes, .. } = *truncating;
         self.cut(turn, inode, &(size_bytes..u64::MAX));
         let Some(object) = self.objects.get_mut(&inode) else { return };
         object.exclusive = true;

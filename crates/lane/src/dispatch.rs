@@ -564,8 +564,19 @@ impl Lane {
         let Request { op, shard, layout, .. } = *received.request;
         let (client, bulk) = (received.open.client, received.bulk);
         let (kept, behind) = (pages.is_some(), received.request.flags & request_flag::BEHIND != 0);
-        let ask =
-            data::DataRequest { token, op, shard, layout, body: &body, bulk, client, kept, behind };
+        let (body_bytes, is_cut) = (&body[..], false);
+        let ask = data::DataRequest {
+            token,
+            op,
+            shard,
+            layout,
+            body: body_bytes,
+            bulk,
+            client,
+            kept,
+            behind,
+            is_cut,
+        };
         if let Some(whole) = self.data.whole_file(&ask) {
             let appends = whole.appends.then_some(received.request.session);
             let request = crate::request::WholeRequest { token, op, shard, body, client, appends };

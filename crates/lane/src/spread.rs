@@ -65,6 +65,8 @@ struct Running {
     /// The shards that have not answered, and those that are asked when they have.
     left: BTreeSet<ShardId>,
     then: BTreeSet<ShardId>,
+    /// The home part has the new last byte, and so is cut first.
+    home_first: bool,
     /// What those have that did.
     contents: Option<Contents>,
     failed: bool,
@@ -225,7 +227,7 @@ impl Lane {
             let home = self.config.map.data_shard(inode, 0);
             let all = self.config.map.data_shards(inode, layout);
             let mut then: BTreeSet<ShardId> = all.filter(|shard| *shard != home).collect();
-            let mut left = BTreeSet::new();
+            let (mut left, mut home_first) = (BTreeSet::new(), false);
             let is_ordered = self.config.rules.hold(Rule::CutEndFirst);
             let end = whole.cut().filter(|size_bytes| *size_bytes > 0 && is_ordered);
             if let Some(size_bytes) = end {
@@ -234,6 +236,7 @@ impl Lane {
                 let first = self.config.map.stripe_shard(inode, layout, last);
                 then.remove(&first);
                 left.insert(first);
+                home_first = first == home;
             }
             let is_strict = self.config.limits.share == Share::Strict;
             let mut durable = is_strict || matches!(whole, Whole::Settle(_));
@@ -246,8 +249,18 @@ impl Lane {
             }
             let (contents, failed, at_home) = (None, false, None);
             let asks: Vec<ShardId> = left.iter().copied().collect();
-            let running =
-                Running { number, whole, layout, durable, left, then, contents, failed, at_home };
+            let running = Running {
+                number,
+                whole,
+                layout,
+                durable,
+                left,
+                then,
+                home_first,
+                contents,
+                failed,
+                at_home,
+            };
             if let Some(file) = self.spread.files.get_mut(&inode) {
                 file.running.push(running);
             }
@@ -345,6 +358,7 @@ impl Lane {
             return asks.into_iter().for_each(|shard| self.ask_part(turn, inode, (number, shard)));
         }
         let (whole, layout, failed) = (running.whole.clone(), running.layout, running.failed);
+        let home_first = running.home_first;
         match whole {
             Whole::Request { request, .. } => {
                 let WholeRequest { token, op, shard, body, client, appends } = request;
@@ -356,8 +370,19 @@ impl Lane {
                 } else {
                     let (layout, bulk, kept, behind) = (Some(layout), None, false, false);
                     let body = &body[..];
-                    let ask =
-                        DataRequest { token, op, shard, layout, body, bulk, client, kept, behind };
+                    let is_cut = home_first && self.config.rules.hold(Rule::CutHomeOnce);
+                    let ask = DataRequest {
+                        token,
+                        op,
+                        shard,
+                        layout,
+                        body,
+                        bulk,
+                        client,
+                        kept,
+                        behind,
+                        is_cut,
+                    };
                     if self.data.submit(turn, &ask).is_err() {
                         self.on_answered(turn, token, (Err(Status::Io), Transno(0)));
                     }

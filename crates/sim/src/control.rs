@@ -2,7 +2,7 @@
 //! situation of the rule is likely. Without the rule such runs must show a violation; with it (the
 //! control run) they must show none.
 
-use crate::cuts::CUT_ONCE;
+use crate::cuts::{CUT_HOME_ONCE, CUT_ONCE};
 use crate::kills::{ABANDONED_ENDED, SETTLE_BEHIND_CUTS};
 use crate::plan::{DiskBehaviour, Faults, MS, Plan, US};
 use crate::trace::In::{Dir, Root};
@@ -262,6 +262,7 @@ impl Plan {
                 self.play_over_servers(SETTLE_BEHIND_CUTS, &[1, 1], 1_000 * MS)
             }
             Rule::CutOnce => self.play_over_servers(CUT_ONCE, &[1, 1], MS),
+            Rule::CutHomeOnce => self.play_over_servers(CUT_HOME_ONCE, &[1, 1], MS),
             Rule::MapAwaited => {
                 // Two servers restart, and each learns late of the other's start.
                 self.contend(&WRITES);

@@ -1,6 +1,7 @@
 //! A truncation of a file over several servers is executed once by each part, unless a server dies
 //! meanwhile (docs/protocol.md R13.32). While it is under way, a read may show bytes that it has cut and,
-//! in the same stripe, such as were written behind that. It does not cut those.
+//! in the same stripe, such as were written behind that. It does not cut those: also where its last
+//! byte is in the home part, which is cut first and recorded last.
 
 use crate::bytes::{Found, TimedChange};
 use crate::plan::MS;
@@ -28,6 +29,28 @@ pub(crate) const CUT_ONCE: &[TraceStep] = &[
     TraceStep::Call((1, 0), Write(STRIPE_BYTES + 100, 3)),
     Answered,
     TraceStep::Call((1, 0), Read(STRIPE_BYTES)),
+];
+/// A file is cut in its first stripe, which is written while the cut of the second one is delayed.
+pub(crate) const CUT_HOME_ONCE: &[TraceStep] = &[
+    TraceStep::Call((0, 0), CreateOpen(0)),
+    Answered,
+    TraceStep::Call((1, 0), Open),
+    Answered,
+    TraceStep::Call((0, 0), Write(0, 1)),
+    Answered,
+    TraceStep::Call((0, 0), Write(STRIPE_BYTES, 2)),
+    Answered,
+    Idle,
+    TraceStep::Call((0, 0), Cut(10)),
+    Wait(5 * MS),
+    LoseParts(200 * MS),
+    Wait(5 * MS),
+    TraceStep::Call((1, 0), Write(100, 3)),
+    Answered,
+    TraceStep::Call((1, 0), Read(0)),
+    Answered,
+    Idle,
+    TraceStep::Call((1, 0), Read(0)),
 ];
 const STRIPE_BYTES: u64 = Layout::SPREAD_UNIT_BYTES_MIN;
 

@@ -42,6 +42,7 @@ pub(crate) const fn is_spread(rule: Rule) -> bool {
             | Rule::CutEndFirst
             | Rule::CutsDurable
             | Rule::CutOnce
+            | Rule::CutHomeOnce
             | Rule::AbandonedEnded
             | Rule::SettleBehindCuts
             | Rule::LooksWait
@@ -90,6 +91,7 @@ impl Servers {
             | Rule::AbandonedEnded
             | Rule::SettleBehindCuts
             | Rule::CutOnce
+            | Rule::CutHomeOnce
             | Rule::CutEndFirst
             | Rule::CutsDurable
             | Rule::LooksWait
@@ -112,6 +114,7 @@ impl Servers {
             Rule::AppendCloses
             | Rule::LooksWait
             | Rule::CutOnce
+            | Rule::CutHomeOnce
             | Rule::AbandonedEnded
             | Rule::SettleBehindCuts
             | Rule::ReadAgain

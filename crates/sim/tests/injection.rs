@@ -225,6 +225,7 @@ mod rules {
         abandoned_ended AbandonedEnded,
         settle_behind_cuts SettleBehindCuts,
         cut_once CutOnce,
+        cut_home_once CutHomeOnce,
         peer_lane_received PeerLaneReceived,
     }
 }

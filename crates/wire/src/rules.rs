@@ -165,6 +165,8 @@ rules! {
     SettleBehindCuts "settle-behind-cuts",
     /// A part executes a cut once that it is asked for again.
     CutOnce "cut-once",
+    /// The home part only records a truncation that it was cut by first.
+    CutHomeOnce "cut-home-once",
     /// A client lane says of another one only that it has received replies that it has received.
     PeerLaneReceived "peer-lane-received",
 }

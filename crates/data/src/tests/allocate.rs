@@ -205,6 +205,7 @@ fn a_seek_reports_the_unstable_change_it_shows() {
         client,
         kept: false,
         behind: false,
+        is_cut: false,
     };
     harness.with(|shards, turn| shards.submit(turn, &request)).unwrap();
     let seek = ticket(&harness.one());

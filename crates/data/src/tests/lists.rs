@@ -47,6 +47,7 @@ impl Harness {
             client,
             kept: false,
             behind: false,
+            is_cut: false,
         };
         self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
         token
@@ -412,6 +413,7 @@ fn an_abandoned_list_goes_to_the_shard_that_it_had_gone_to() {
             client: CLIENT,
             kept: false,
             behind: false,
+            is_cut: false,
         };
         let is_a_part = [0, 1].iter().any(|part| map.data_shard(FILE, *part) == shard);
         assert_eq!(crate::decode::decode(&request, &config).is_ok(), is_a_part, "{shard}");

@@ -114,6 +114,7 @@ impl World {
             client,
             kept: false,
             behind: self.behind,
+            is_cut: false,
         };
         self.with(|shards, turn| shards.submit(turn, &request)).unwrap();
         token
