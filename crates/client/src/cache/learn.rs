@@ -344,7 +344,10 @@ impl Cache {
             let so_far = if begins {
                 Some(ListingSoFar { began_at: answered.sent, cookie: 0, count: 0 })
             } else {
-                held.listing.filter(|listing| args.cookie == listing.cookie)
+                // Another listing may have begun at the start after this part of one was asked for.
+                held.listing.filter(|listing| {
+                    args.cookie == listing.cookie && listing.began_at <= answered.sent
+                })
             };
             let so_far = ListingSoFar { cookie, count: so_far?.count + count, ..so_far? };
             let fits = so_far.count <= KNOWN_NAME_COUNT_MAX;

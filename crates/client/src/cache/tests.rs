@@ -497,3 +497,17 @@ fn lanes_that_change_and_read_at_the_same_time_never_read_what_is_outdated() {
         }
     });
 }
+
+#[test]
+fn a_part_that_was_asked_for_before_a_listing_began_does_not_continue_it() {
+    let cache = cache();
+    cache.makes_directory();
+    cache.lists(cache.begin(NOW, HERE, &readdir(0)), &["a"], (0, false));
+    let late = cache.begin(NOW, HERE, &readdir(1));
+    // Made behind "a" meanwhile, and forgotten by the table of names, which may forget everything.
+    let made = cache.begin(NOW, HERE, &create("b"));
+    cache.end_unlearned(made);
+    cache.lists(cache.begin(NOW, HERE, &readdir(0)), &["a"], (0, false));
+    cache.lists(late, &[], (1, true));
+    assert_eq!(cache.answer(NOW, HERE, &lookup("b")), None);
+}
