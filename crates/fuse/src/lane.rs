@@ -16,6 +16,7 @@ use crate::handle::{FileHandle, spread_file};
 use crate::init::{Negotiated, negotiate, put_init};
 use crate::interrupts::Interrupts;
 use crate::leases::Leases;
+use crate::listings_ahead::ListingsAhead;
 use crate::names::Names;
 use crate::node::{Moves, Node};
 use crate::pending::{Continuation, PendingRequests, Progress, Wait};
@@ -96,6 +97,7 @@ pub struct MountLane {
     pub(crate) cache: Option<Arc<Cache>>,
     pub(crate) behind: WriteBehind,
     pub(crate) ahead: FilesAhead,
+    pub(crate) listings: ListingsAhead,
     pub(crate) state: MountState,
     unmounted: bool,
     /// Abandoned requests that have just begun to wait again.
@@ -125,6 +127,7 @@ impl MountLane {
             cache: None,
             behind: WriteBehind::default(),
             ahead: FilesAhead::default(),
+            listings: ListingsAhead::default(),
             state: MountState::Serving,
             unmounted: false,
             abandon_again: Vec::new(),
@@ -238,6 +241,9 @@ impl MountLane {
                 }
                 let asked =
                     begin_call(self.cache.as_ref(), &mut self.client, (turn.now.mono, &call));
+                if let Call::Lookup(lookup) = &call {
+                    self.listings.see(turn.now.mono, self.client.term().no, lookup);
+                }
                 self.leases.see_read(&pending.request);
                 if let Some(inode) = spread_file(&pending.request) {
                     self.client.expect_spread(inode);
@@ -477,6 +483,7 @@ impl Core for MountLane {
             self.note_use();
             self.register_old(turn);
             self.read_files_ahead(turn);
+            self.list_ahead(turn);
             let abandons = self.abandon_again(turn);
             self.client.settle(turn);
             self.set_term();
@@ -490,6 +497,9 @@ impl Core for MountLane {
                     GOODBYE_CALL => self.stop(turn),
                     _ if FilesAhead::has_made(call) => {
                         self.on_read_ahead(turn, call, (result, granted));
+                    }
+                    _ if ListingsAhead::has_made(call) => {
+                        self.on_listed_ahead(turn, call, (result, granted));
                     }
                     _ if WriteBehind::has_made(call) => {
                         self.on_early_answer(turn, call, (&result, &granted));

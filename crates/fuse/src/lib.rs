@@ -40,6 +40,7 @@ mod joined;
 mod lane;
 mod leases;
 mod listing;
+mod listings_ahead;
 mod local_files;
 mod local_opens;
 mod local_writes;

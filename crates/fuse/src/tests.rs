@@ -19,6 +19,7 @@ mod known;
 mod leases;
 mod life;
 mod listings;
+mod listings_ahead;
 mod local_opens;
 mod local_writes;
 mod locks;

@@ -11,7 +11,7 @@ pub(super) const ATTRIBUTE_WORDS: usize = 4 + ATTR_WORDS;
 pub(super) const ATTRIBUTE_STAMP: usize = 1;
 pub(super) const NAME_WORDS: usize = 7;
 pub(super) const NAME_STAMP: usize = 3;
-pub(super) const DIRECTORY_WORDS: usize = 9;
+pub(super) const DIRECTORY_WORDS: usize = 10;
 pub(super) const DIRECTORY_SINCE: usize = 1;
 
 /// A lease: it lasts as long as this term of this lane, which has it, and hears of its recall.
@@ -112,6 +112,8 @@ pub(super) struct DirectoryEntry {
     pub(super) lease: Lease,
     /// The names are known that existed then.
     pub(super) known_at: Option<Stamp>,
+    /// They were known in an earlier hold.
+    pub(super) was_known: bool,
     /// A listing from the start on.
     pub(super) listing: Option<ListingSoFar>,
     /// The kernel has dropped what it had cached of the names then, and what it has read since is of
@@ -130,7 +132,8 @@ pub(super) struct ListingSoFar {
 
 impl DirectoryEntry {
     pub(super) const fn new(dir: InodeNo, since: Stamp, lease: Lease) -> Self {
-        Self { dir, since, lease, known_at: None, listing: None, kernel_since: None }
+        let (known_at, listing, kernel_since) = (None, None, None);
+        Self { dir, since, lease, known_at, was_known: false, listing, kernel_since }
     }
 
     pub(super) fn words(&self) -> [u64; DIRECTORY_WORDS] {
@@ -145,11 +148,13 @@ impl DirectoryEntry {
             listing.map_or(0, |listing| listing.cookie),
             listing.map_or(0, |listing| listing.count),
             self.kernel_since.map_or(0, |since| since.0),
+            self.was_known.into(),
         ]
     }
 
     pub(super) fn of(words: &[u64; DIRECTORY_WORDS]) -> Self {
-        let [dir, since, term_no, lane, known_at, began_at, cookie, count, kernel_since] = *words;
+        let [dir, since, term_no, lane, known_at, rest @ ..] = *words;
+        let [began_at, cookie, count, kernel_since, was_known] = rest;
         let listing = ListingSoFar { began_at: Stamp(began_at), cookie, count };
         Self {
             dir: InodeNo(dir),
@@ -158,6 +163,7 @@ impl DirectoryEntry {
             known_at: (known_at != 0).then_some(Stamp(known_at)),
             listing: (began_at != 0).then_some(listing),
             kernel_since: (kernel_since != 0).then_some(Mono(kernel_since)),
+            was_known: was_known != 0,
         }
     }
 }

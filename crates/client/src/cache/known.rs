@@ -171,6 +171,18 @@ impl Cache {
         self.directories.get(self.inode_hash(dir), |words| words[0] == dir.0).is_some()
     }
 
+    /// Whether the names of a directory were known, and are not any more, because its hold was
+    /// interrupted.
+    #[must_use]
+    pub fn has_lost_names(&self, now: Mono, dir: InodeNo) -> bool {
+        let words = self.directories.get(self.inode_hash(dir), |words| words[0] == dir.0);
+        words.is_some_and(|words| {
+            let entry = DirectoryEntry::of(&words);
+            let is_known = entry.known_at.is_some() && self.lasts(now, &entry);
+            !is_known && (entry.was_known || entry.known_at.is_some())
+        })
+    }
+
     /// A directory is opened to be listed. `None`: it is not held, so the kernel must not cache its
     /// listings; true: what the kernel has cached is of this hold. Otherwise it drops that with the
     /// reply, within `apply_ms`.

@@ -303,7 +303,9 @@ impl Cache {
                 None => {
                     // What was asked before now may have been answered before the hold began.
                     let since = self.clock.next();
-                    DirectoryEntry::new(dir, since, lease)
+                    let was_known =
+                        known.is_some_and(|held| held.was_known || held.known_at.is_some());
+                    DirectoryEntry { was_known, ..DirectoryEntry::new(dir, since, lease) }
                 }
             };
             if attr.is_empty_directory() {

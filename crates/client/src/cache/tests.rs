@@ -511,3 +511,17 @@ fn a_part_that_was_asked_for_before_a_listing_began_does_not_continue_it() {
     cache.lists(late, &[], (1, true));
     assert_eq!(cache.answer(NOW, HERE, &lookup("b")), None);
 }
+
+#[test]
+fn the_names_of_a_directory_are_lost_until_it_is_listed_again() {
+    let cache = cache();
+    assert!(!cache.has_lost_names(NOW, DIR), "they were never known");
+    cache.makes_directory();
+    assert!(!cache.has_lost_names(NOW, DIR));
+    cache.set_term(HERE, Term { no: 2, until: UNTIL });
+    assert!(cache.has_lost_names(NOW, DIR));
+    cache.learns(HERE, &getattr(DIR), Ok(Answer::Entry(attr(DIR, FileKind::Directory))));
+    assert!(cache.has_lost_names(NOW, DIR), "it is held, but its names are not known");
+    cache.lists(cache.begin(NOW, HERE, &readdir(0)), &["a"], (0, true));
+    assert!(!cache.has_lost_names(NOW, DIR));
+}

@@ -48,6 +48,7 @@ mod lease_races;
 mod lease_trials;
 mod leases;
 mod leases_known;
+mod leases_listed;
 mod leases_named;
 mod leases_open;
 mod library_api;
