@@ -318,7 +318,7 @@ fn a_client_that_does_not_read_is_closed() {
 fn a_client_that_reads_nothing_does_not_withhold_buffers() {
     let (server, address, ended) = echo_server(|config| {
         config.limits.buffer_bytes_max = 12 << 20;
-        config.limits.starving_stall_ms_max = 100;
+        config.limits.starving_stall_ms_max = 400;
     });
     // A client that reads is not closed while no buffer is waited for, which is so once all stalled
     // ones are closed.
