@@ -392,6 +392,11 @@ impl Behind {
         self.find(inode).is_some_and(|(_, state)| state & bit::PLAIN != 0)
     }
 
+    /// The changes of such a file are sent as those that are made behind. Returns whether they were not.
+    pub(crate) fn send_behind(&self, inode: InodeNo) -> bool {
+        self.change(inode, |it| (it & bit::PLAIN != 0).then_some(it & !bit::PLAIN)).is_some()
+    }
+
     /// None of the file's writes is made behind any more.
     pub(crate) fn end(&self, inode: InodeNo) {
         self.change(inode, |state| (state & bit::ENDED == 0).then_some(state | bit::ENDED));

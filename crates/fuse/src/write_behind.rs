@@ -293,7 +293,12 @@ impl MountLane {
         if table.is_lost(inode) {
             return self.end_setting(turn, inode, Err(Status::Stale));
         }
-        let is_plain = table.is_plain(inode);
+        self.send_setting(turn, inode, request);
+    }
+
+    fn send_setting(&mut self, turn: &mut Turn<'_>, inode: InodeNo, request: Vec<u8>) {
+        let table = self.behind.table.as_ref();
+        let is_plain = table.is_some_and(|table| table.is_plain(inode));
         let mut asked = None;
         let id = self.behind.add(Early::Setting { inode, request: Vec::new(), asked: None });
         if let Ok(call) = setting_of(&request, is_plain) {
@@ -326,16 +331,24 @@ impl MountLane {
     ) {
         let Some(table) = self.behind.table.clone() else { return };
         let outcome = result.as_ref().map(|_| ()).map_err(|status| *status);
+        // Through an export that is read-only by now: what is made behind is executed still.
+        let is_sent_again = |inode| outcome == Err(Status::ReadOnly) && table.send_behind(inode);
         match self.behind.calls.remove(&call.0) {
             Some(Early::Write(inode, write, asked)) => {
                 let call = Call::Write(write_of(&table, inode, write));
                 self.learn_early(turn, asked, &call, (result, granted));
+                if is_sent_again(inode) {
+                    return self.write_behind(turn, inode, write);
+                }
                 self.end_write(turn, (inode, write), outcome);
             }
             Some(Early::Setting { inode, request, asked }) => {
                 let result = result.map(|answer| with_size(&table, answer));
                 if let Ok(call) = setting_of(&request, false) {
                     self.learn_early(turn, asked, &call, (&result, granted));
+                }
+                if is_sent_again(inode) {
+                    return self.send_setting(turn, inode, request);
                 }
                 self.end_setting(turn, inode, outcome);
             }

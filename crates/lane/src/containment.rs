@@ -1,5 +1,5 @@
 //! Export containment: a connection bound to an export may name inodes below the export's root, and
-//! inodes that it has open; through a read-only export it changes nothing.
+//! inodes that it has open; through a read-only export it changes nothing but what it had answered.
 //!
 //! ```text
 //! named inodes ─▶ ancestor walk ─▶ the export's root?   in this lane's shards: parent by parent
@@ -156,7 +156,14 @@ impl Lane {
             return Checked::Passes;
         }
         let body = turn.arena.get(received.frame)[HEADER_BYTES..].to_vec();
-        if binding.read_only && changes(request.op, &body) {
+        let is_refused = binding.read_only
+            && changes(request.op, &body)
+            && !self.was_answered_early(received, &body);
+        if is_refused {
+            if received.bulk.is_some() {
+                // Nothing more is executed that was answered early.
+                self.readmit(turn, Vec::from([received.conn]));
+            }
             return Checked::Denied(Status::ReadOnly);
         }
         if request.op.row().route == Route::Lane {

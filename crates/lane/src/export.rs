@@ -3,6 +3,7 @@
 use crate::config::Export;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use interface::Mono;
 use wire::{
     Bytes, EXPORT_DEFAULT, InodeNo, List, Op, Secret, Squash, SquashedIds, Wire, Writer,
     welcome_flag,
@@ -71,13 +72,16 @@ pub(crate) struct Defined {
     pub(crate) closed: bool,
     /// It is recorded in the store.
     pub(crate) stored: bool,
+    /// It is read-only since lately: what its clients had answered early is executed until then.
+    behind_until: Mono,
 }
 
 impl Defined {
     pub(crate) fn of(no: u64, export: &wire::Export<'_>) -> Self {
         let wire::Export { id, name, root, path, read_only, squash, closed } = *export;
         let (name, path) = (name.0.to_vec(), path.0.to_vec());
-        Self { no, id, name, root, path, read_only, squash, closed, stored: true }
+        let (stored, behind_until) = (true, Mono(0));
+        Self { no, id, name, root, path, read_only, squash, closed, stored, behind_until }
     }
 
     /// An export of the command line: the whole file system.
@@ -92,6 +96,7 @@ impl Defined {
             squash: if root_trusted { Squash::NONE } else { Squash::ROOT },
             closed: false,
             stored: false,
+            behind_until: Mono(0),
         }
     }
 
@@ -155,7 +160,7 @@ impl Table {
         }
         for export in stored {
             if let Ok(export) = wire::Export::decode_all(export) {
-                table.put(&export);
+                table.put(&export, Mono(0));
             }
         }
         table
@@ -171,9 +176,28 @@ impl Table {
         self.rows.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     }
 
-    /// Adds or replaces a definition.
-    pub(crate) fn put(&mut self, export: &wire::Export<'_>) {
-        self.add(|no| Defined::of(no, export));
+    /// Adds or replaces a definition. If that makes an export read-only, what its clients have
+    /// answered early is executed until `behind_until`.
+    pub(crate) fn put(&mut self, export: &wire::Export<'_>, behind_until: Mono) {
+        let before = self.rows.iter().find(|row| row.name == export.name.0);
+        let behind_until = match before {
+            Some(before) if before.read_only => before.behind_until,
+            Some(_) if export.read_only => behind_until,
+            Some(_) | None => Mono(0),
+        };
+        self.add(|no| Defined { behind_until, ..Defined::of(no, export) });
+    }
+
+    /// Whether a read-only export executes what was answered early and has arrived then.
+    pub(crate) fn executes_behind(&self, no: u64, arrived: Mono) -> bool {
+        self.numbered(no).is_some_and(|row| arrived < row.behind_until)
+    }
+
+    /// Changes have waited since then: so do these.
+    pub(crate) fn prolong_behind(&mut self, since: Mono, until: Mono) {
+        for row in self.rows.iter_mut().filter(|row| row.behind_until > since) {
+            row.behind_until = row.behind_until.max(until);
+        }
     }
 
     /// Removes a definition.
@@ -260,7 +284,7 @@ mod tests {
         assert_eq!(squash(&table, b"named", true), Squash::ROOT);
         let mut defined = table.find(b"").unwrap().clone();
         defined.id = 1;
-        table.put(&defined.export());
+        table.put(&defined.export(), Mono(0));
         assert_eq!(squash(&table, b"", true), Squash::ROOT);
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::Lane;
 use crate::export::{Binding, EXPORTS_BYTES_MAX};
+use crate::leases::is_behind;
 use crate::limits::Limit;
 use crate::peers::message::{ExportDefinition, PeerBody};
 use crate::request::ReceivedRequest;
@@ -94,10 +95,12 @@ impl Lane {
     /// Applies a change of an export, of this lane or of the lane that records exports.
     pub(crate) fn take_export(&mut self, turn: &mut Turn<'_>, change: &ExportChange<'_>) {
         match change {
-            ExportChange::Put(export) => self.exports.put(export),
+            ExportChange::Put(export) => {
+                self.exports.put(export, self.leases.behind_until(turn.now.mono));
+            }
             ExportChange::Removed { name } => self.exports.remove(name.0),
         }
-        self.recall_export(change);
+        self.recall_export(turn, change);
         self.containment.forget_uses();
         // Whose export is over learns the reason when it reconnects.
         let (changed, mut over) = self.connections.rebind(|binding| {
@@ -113,7 +116,7 @@ impl Lane {
     }
 
     /// What clients of an export cache was granted by its earlier definition.
-    fn recall_export(&mut self, change: &ExportChange<'_>) {
+    fn recall_export(&mut self, turn: &Turn<'_>, change: &ExportChange<'_>) {
         let name = match change {
             ExportChange::Put(export) => export.name.0,
             ExportChange::Removed { name } => name.0,
@@ -125,7 +128,19 @@ impl Lane {
         };
         let bound = self.sessions.all().filter(|(_, session)| is_bound(&session.basis));
         let bound: BTreeSet<ClientUuid> = bound.map(|(_, session)| session.row.client).collect();
-        self.recall_from(&bound.into_iter().collect::<Vec<_>>());
+        let bound: Vec<ClientUuid> = bound.into_iter().collect();
+        if matches!(change, ExportChange::Put(export) if export.read_only) {
+            self.recall_writing_from(&bound, turn.now.mono);
+        }
+        self.recall_from(&bound);
+    }
+
+    /// Whether a change through a read-only export may have been answered early, before the export
+    /// was read-only.
+    pub(crate) fn was_answered_early(&self, received: &ReceivedRequest<'_>, body: &[u8]) -> bool {
+        let export_no = received.open.binding.export_no;
+        is_behind(received.request, body)
+            && self.exports.executes_behind(export_no, received.times.arrived)
     }
 
     /// Ends the sessions of an export that was removed or has another root: no client can resume

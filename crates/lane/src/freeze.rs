@@ -18,12 +18,22 @@ use interface::{LogLevel, Mono, Turn};
 pub(crate) struct Freezing {
     /// The end of the lease.
     pub(crate) until: Option<Mono>,
+    /// When it began.
+    since: Mono,
 }
 
 impl Freezing {
     /// Whether changes wait.
     pub(crate) const fn is_on(&self) -> bool {
         self.until.is_some()
+    }
+
+    /// Begins it, or lets it last longer.
+    pub(crate) fn begin(&mut self, now: Mono, lease_ms: u32) {
+        if !self.is_on() {
+            self.since = now;
+        }
+        self.until = Some(now.after_ms(lease_ms.into()));
     }
 }
 
@@ -52,6 +62,8 @@ impl Lane {
     /// Executes the deferred requests in the order of their arrival.
     pub(crate) fn thaw(&mut self, turn: &mut Turn<'_>) {
         self.freeze.until = None;
+        let behind_until = self.leases.behind_until(turn.now.mono);
+        self.exports.prolong_behind(self.freeze.since, behind_until);
         self.run_received(turn, &Cause::Freeze);
     }
 }

@@ -255,7 +255,7 @@ impl Lane {
         let name = self.name_of(hello, &binding);
         self.accounts.open(&open, &name);
         self.connections.open(conn, open, name.job);
-        turn.act(self.admission(conn, &binding, party));
+        turn.act(self.admission((conn, turn.now.mono), &binding, party));
         let mut flags = binding.welcome_flags();
         if self.must_reopen(client, hello.boot_id_last, request_seen) {
             flags |= welcome_flag::HANDLES_UNKNOWN;

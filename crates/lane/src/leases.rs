@@ -11,6 +11,7 @@
 //! is lost with the lane, so only sessions that the next recovery awaits are granted anything.
 
 mod barriers;
+mod behind;
 mod directories;
 mod grant;
 mod heat;
@@ -28,6 +29,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 pub(crate) use barriers::BarrierNo;
 use barriers::Barriers;
+pub(crate) use behind::is_behind;
 pub(crate) use grant::ReplyLease;
 use hashbrown::HashMap;
 use heat::Heat;
@@ -173,6 +175,13 @@ impl Leases {
     /// When a term ends that begins, or is renewed, now.
     const fn term_from(&self, now: Mono) -> Mono {
         now.after_ms(self.wait_ms)
+    }
+
+    /// Until when the clients of an export that is read-only from now on may send what they have
+    /// answered early. The lane that has the lease may hear of the definition later, and takes the
+    /// lease a term after that.
+    pub(crate) const fn behind_until(&self, now: Mono) -> Mono {
+        now.after_ms(2 * self.wait_ms)
     }
 
     /// A session has sent a request: whatever it holds lasts for another term. Its client counts

@@ -184,8 +184,16 @@ impl Lane {
     /// The Admit action of a connection. Until recovery is over, bulk is received on read-only
     /// connections too: without it the MAC of a replay's contents would not match, and an honest
     /// client would be taken for a forger. Such a replay is refused, but its client is not evicted.
-    pub(crate) fn admission(&self, conn: ConnId, binding: &Binding, party: Party) -> Action {
-        let writes = !binding.read_only || !self.recovery.is_over();
+    /// So it is while an export that is read-only executes what its clients had answered early.
+    pub(crate) fn admission(
+        &self,
+        (conn, now): (ConnId, Mono),
+        binding: &Binding,
+        party: Party,
+    ) -> Action {
+        let writes = !binding.read_only
+            || !self.recovery.is_over()
+            || self.exports.executes_behind(binding.export_no, now);
         Action::Net(NetAction::Admit { conn, writes, party })
     }
 
@@ -201,7 +209,7 @@ impl Lane {
         conns.sort_unstable();
         for conn in conns {
             if let Some(open) = self.connections.get(conn) {
-                turn.act(self.admission(conn, &open.binding, open.party));
+                turn.act(self.admission((conn, turn.now.mono), &open.binding, open.party));
             }
         }
     }

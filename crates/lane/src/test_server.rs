@@ -47,6 +47,8 @@ struct Peer {
     proxy: usize,
     inbox: Vec<ReceivedRequest>,
     admitted: bool,
+    /// Its bulk is not discarded.
+    may_write: bool,
     closed: bool,
 }
 
@@ -326,6 +328,11 @@ impl TestServer {
         self.peers[&conn].admitted
     }
 
+    /// Whether the bulk of a connection is not discarded.
+    pub(crate) fn may_write(&self, conn: ConnId) -> bool {
+        self.peers[&conn].may_write
+    }
+
     pub(crate) fn lane_of(&self, conn: ConnId) -> usize {
         self.peers[&conn].lane
     }
@@ -453,8 +460,9 @@ impl TestServer {
             Action::Net(NetAction::Connect { ticket, address }) => {
                 self.dials.push((index, ticket, address));
             }
-            Action::Net(NetAction::Admit { conn, .. }) => {
-                self.peers.get_mut(&conn).unwrap().admitted = true;
+            Action::Net(NetAction::Admit { conn, writes, .. }) => {
+                let peer = self.peers.get_mut(&conn).unwrap();
+                (peer.admitted, peer.may_write) = (true, writes);
             }
             Action::Net(NetAction::Close { conn }) => {
                 self.peers.get_mut(&conn).unwrap().closed = true;

@@ -66,6 +66,23 @@ fn add(args: &args::ExportAdd) -> Result<()> {
     let (read_only, replace) = (args.read_only, args.replace);
     let added = volume.add_export(&NewExport { name, path, read_only, squash, replace });
     added.map_err(|error| why_not(error, name))?;
+    volume.leave()?;
+    if read_only {
+        let ended = end_changes(&args.server, name);
+        ended.with_context(|| {
+            format!("export {name} is read-only now, but mounts may accept changes for a while yet")
+        })?;
+    }
+    Ok(())
+}
+
+/// Waits until the mounts of an export that is read-only now accept no changes any more, and what they
+/// have accepted before is in the store. A client of the export waits for clients of that alone.
+fn end_changes(server: &args::Server, export: &str) -> Result<()> {
+    let (options, _) = options(server)?;
+    let (purpose, export) = (Purpose::Use, export.to_owned());
+    let mut volume = Volume::connect(&ConnectOptions { purpose, export, ..options })?;
+    volume.sync_server()?;
     Ok(volume.leave()?)
 }
 
@@ -184,6 +201,11 @@ fn check_name(name: &str) -> Result<()> {
 
 /// Connects to the server as an administrator.
 pub(crate) fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
+    let (options, secret) = options(args)?;
+    Ok((Volume::connect(&options)?, secret))
+}
+
+fn options(args: &args::Server) -> Result<(ConnectOptions, Secret)> {
     let address = address_of(&args.server)?;
     let args::AdminLogin { secret, seal, certificates, connect_timeout } = &args.login;
     let Login { secrets, certificates, sealing, .. } =
@@ -205,7 +227,7 @@ pub(crate) fn connect(args: &args::Server) -> Result<(Volume, Secret)> {
         identity: root(),
         connect_timeout: *connect_timeout,
     };
-    Ok((Volume::connect(&options)?, secret))
+    Ok((options, secret))
 }
 
 /// A client with the store's secret may act as root. The directory of `--create` has mode 0755.

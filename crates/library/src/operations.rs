@@ -322,7 +322,9 @@ macro_rules! operations {
             /// output position that is not next.
             inspect(request: Inspect) -> (Vec<u8>, bool);
 
-            /// Defines an export, durably, at every lane of the server.
+            /// Defines an export, durably, at every lane of the server. When it makes one read-only,
+            /// mounts of that may still accept changes for a moment, and lose none. A volume that is
+            /// connected to the export waits for that by `sync_server`.
             ///
             /// # Errors
             /// Those of a path; `Exists` when the name is taken, `Busy` when an option of the server

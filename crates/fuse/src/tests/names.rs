@@ -2,6 +2,7 @@
 
 mod ended;
 mod looked_up;
+mod read_only;
 
 use super::answers::setattr_args;
 use super::attr;

@@ -48,7 +48,9 @@ impl Lane {
     ) -> u8 {
         let ((_, client), ..) = granting;
         let request = received.request;
-        let asks = request.op == Op::Getattr && request.flags & request_flag::BEHIND != 0;
+        let asks = request.op == Op::Getattr
+            && request.flags & request_flag::BEHIND != 0
+            && !received.open.binding.read_only;
         if !asks || attributes == 0 || self.leases.writing.made.is_empty() {
             return 0;
         }

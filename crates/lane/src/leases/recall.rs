@@ -188,6 +188,15 @@ impl Lane {
         }
     }
 
+    /// An export is read-only from now on: its clients answer no change early any more, and say so
+    /// when what they have under way was executed.
+    pub(crate) fn recall_writing_from(&mut self, clients: &[ClientUuid], now: Mono) {
+        let held = clients.iter().flat_map(|client| self.leases.written_by(*client));
+        for inode in held.collect::<Vec<_>>() {
+            self.leases.recall_from_writer(inode, now);
+        }
+    }
+
     /// Sends the recalls of this turn. A session without a connection drops everything when it
     /// reconnects.
     pub(crate) fn send_recalls(&mut self, turn: &mut Turn<'_>) {

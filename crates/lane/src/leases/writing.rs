@@ -12,6 +12,7 @@
 //! Invariant: a client whose lease was taken gets none of its later writes behind executed.
 
 use super::Leases;
+use super::behind::behind;
 use super::made::Made;
 use super::numbers::{GIVEN_COUNT, Numbers};
 use super::outgoing::Recalled;
@@ -26,7 +27,7 @@ use interface::{Action, Mono, StoreAction, StoreSpace, Ticket, Turn};
 use meta::LeaseKey;
 use wire::{
     Claim, ClientUuid, Create, Created, HEADER_BYTES, InodeNo, LeaseNo, NewFiles, Op, OpenFor,
-    Request, Rule, SessionId, SquashedIds, Status, Unlink, Wire as _, lease_flag, request_flag,
+    Request, Rule, SessionId, ShardId, SquashedIds, Status, Wire as _, lease_flag, request_flag,
 };
 
 /// The most files and directories that clients of a lane change behind.
@@ -316,7 +317,8 @@ impl Lane {
         received: &ReceivedRequest<'_>,
         body: &[u8],
     ) -> u8 {
-        let asks = received.request.flags & request_flag::BEHIND != 0;
+        let asks =
+            received.request.flags & request_flag::BEHIND != 0 && !received.open.binding.read_only;
         if asks && received.request.op == Op::Mkdir {
             return self.grant_directory((holder, lease_no, now), received);
         }
@@ -551,9 +553,20 @@ impl Lane {
         let body = &turn.arena.get(received.frame)[HEADER_BYTES..];
         let Some((inode, number)) = behind(received.request, body) else { return false };
         let (writing, client) = (&self.leases.writing, received.open.client);
+        let holds = |inode| writing.files.get(&inode).is_some_and(|it| it.client == client);
         let is_late = self.config.rules.hold(Rule::WriteBehind)
-            && writing.files.get(&inode).is_none_or(|writer| writer.client != client);
+            && !holds(inode)
+            && !(received.request.op == Op::Setattr
+                && self.only_directory(received.request.shard, inode).is_some_and(holds));
         is_late || number.is_some_and(|number| !writing.numbers.is_valid(client, number))
+    }
+
+    /// The directory of a file with one name: who holds its lease has shown the file to nobody.
+    fn only_directory(&self, shard: ShardId, inode: InodeNo) -> Option<InodeNo> {
+        let meta = &self.metas[self.meta_index(shard)];
+        let has_one_name = meta.attributes(inode).is_some_and(|attr| attr.nlink == 1);
+        let is_file = |dir: &InodeNo| has_one_name && *dir != inode;
+        meta.containing_directories(inode).find(is_file)
     }
 
     /// Refuses a write behind of a client whose lease was taken. Returns whether it did.
@@ -579,19 +592,4 @@ impl Lane {
         }
         is_fenced
     }
-}
-
-/// The inode that a change of attributes or names is about whose caller has the answer, and the number
-/// of the file that it creates.
-fn behind(request: &Request, body: &[u8]) -> Option<(InodeNo, Option<InodeNo>)> {
-    if request.op == Op::Create {
-        let Create { parent, behind, .. } = Create::decode_all(body).ok()?;
-        return Some((parent, Some(behind?.inode)));
-    }
-    if request.op == Op::Unlink {
-        let Unlink { parent, behind, .. } = Unlink::decode_all(body).ok()?;
-        return behind.map(|_| (parent, None));
-    }
-    let is_behind = request.op == Op::Setattr && request.flags & request_flag::BEHIND != 0;
-    is_behind.then(|| (request.op.inodes(body)[0].unwrap_or(InodeNo(0)), None))
 }

@@ -24,7 +24,7 @@ pub(crate) fn execute(
     if lease_ms == 0 {
         lane.thaw(turn);
     } else {
-        lane.freeze.until = Some(turn.now.mono.after_ms(lease_ms.into()));
+        lane.freeze.begin(turn.now.mono, lease_ms);
     }
     let change_count = u64::try_from(lane.change_count()).unwrap_or(u64::MAX);
     let frozen = Frozen { held_on, change_count }.to_bytes();

@@ -362,6 +362,8 @@ fn a_read_only_export_refuses_all_changes() {
     let read_only = Export { read_only: true, ..export("in", inside) };
     let replaced = scene.admin.set_export(&mut scene.server, read_only, true);
     assert_eq!(replaced, Status::Ok);
+    // What was answered early is executed until then.
+    scene.server.pass_ms(20_000);
     let mut bound = scene.bound(3);
     let server = &mut scene.server;
     let all = [inside, in_file];

@@ -12,6 +12,7 @@ mod opened;
 mod pages;
 mod participants;
 mod random;
+mod read_only;
 mod records;
 mod restarts;
 mod settling;

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The errno of what must fail.
 #[track_caller]
@@ -146,6 +147,65 @@ fn files_moved_out_of_the_directory_are_stale_unless_open() {
     all.stop();
 }
 
+/// Makes changes until one is refused. Returns how many were accepted before.
+fn accepted_until_read_only(change_no: &AtomicU64, mut change: impl FnMut(u64) -> Accepted) -> u64 {
+    loop {
+        let number = change_no.load(Ordering::Relaxed);
+        if let Err(error) = change(number) {
+            assert_eq!(error.raw_os_error(), Some(ROFS), "{error}");
+            return number;
+        }
+        change_no.store(number + 1, Ordering::Relaxed);
+    }
+}
+
+type Accepted = std::io::Result<()>;
+
+#[test]
+fn what_was_accepted_before_an_export_became_read_only_is_there() {
+    let Some(fixture) = Fixture::new("export_accepted") else { return };
+    let server = fixture.serve_with("127.0.0.1:0", &["--lanes", "2"]);
+    let all = fixture.mount(&server.address, "all", &["--export", "up"]);
+    fs::create_dir(all.dir.join("a")).unwrap();
+    fs::write(all.dir.join("a/file"), "").unwrap();
+    let address = server.address.as_str();
+    let add = ["add", address, "a", "/a", "--squash", "none"];
+    export(&fixture, &add);
+    let writer = fixture.mount(&format!("{address}/a"), "writer", &[]);
+    // The mount has made the directory, so it changes names there early, if it does at all.
+    let dir = writer.dir.join("dir");
+    fs::create_dir(&dir).unwrap();
+    let mut file = fs::File::options().append(true).open(writer.dir.join("file")).unwrap();
+    let [appends, creates] = [const { AtomicU64::new(0) }; 2];
+    let (appended_count, created_count) = std::thread::scope(|scope| {
+        let appended = scope.spawn(|| {
+            accepted_until_read_only(&appends, |number| {
+                file.write_all(format!("{number}\n").as_bytes())
+            })
+        });
+        let created = scope.spawn(|| {
+            accepted_until_read_only(&creates, |number| {
+                let mut made = fs::File::create(dir.join(number.to_string()))?;
+                made.write_all(b"whole")
+            })
+        });
+        until("both have begun", || {
+            [&appends, &creates].iter().all(|it| it.load(Ordering::Relaxed) > 9)
+        });
+        export(&fixture, &[&add[..], &["--read-only", "--replace"]].concat());
+        (appended.join().unwrap(), created.join().unwrap())
+    });
+    let lines: String = (0..appended_count).map(|number| format!("{number}\n")).collect();
+    assert_eq!(fs::read_to_string(all.dir.join("a/file")).unwrap(), lines);
+    for number in 0..created_count {
+        let path = all.dir.join("a/dir").join(number.to_string());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "whole", "{number} of {created_count}");
+    }
+    drop(file);
+    writer.stop();
+    all.stop();
+}
+
 #[test]
 fn a_read_only_export_refuses_changes_of_every_user() {
     let Some(fixture) = Fixture::new("export_read_only") else { return };
@@ -159,6 +219,7 @@ fn a_read_only_export_refuses_changes_of_every_user() {
     export(&fixture, &add);
     let writer = fixture.mount(&format!("{address}/a"), "writer", &[]);
     let mut file = fs::File::options().append(true).open(writer.dir.join("file")).unwrap();
+    file.write_all(b", it was accepted").unwrap();
     export(&fixture, &[&add[..], &["--read-only", "--replace"]].concat());
     assert_eq!(refused(file.write_all(b"more")), ROFS, "from the next request on");
     let refusals = [
@@ -171,11 +232,12 @@ fn a_read_only_export_refuses_changes_of_every_user() {
         refused(fs::File::options().write(true).open(writer.dir.join("file"))),
     ];
     assert_eq!(refusals, [ROFS; 7]);
-    assert_eq!(fs::read_to_string(writer.dir.join("file")).unwrap(), "kept");
+    let text = "kept, it was accepted";
+    assert_eq!(fs::read_to_string(writer.dir.join("file")).unwrap(), text);
     let reader = fixture.mount(&format!("{address}/a"), "reader", &[]);
     let options = mounted(&reader.dir).unwrap().options;
     assert!(options.starts_with("ro,"), "the kernel knows: {options}");
-    assert_eq!(fs::read_to_string(reader.dir.join("file")).unwrap(), "kept");
+    assert_eq!(fs::read_to_string(reader.dir.join("file")).unwrap(), text);
     let after = fs::metadata(all.dir.join("a/file")).unwrap();
     assert_eq!((after.atime(), after.atime_nsec()), (before.atime(), before.atime_nsec()));
     let said = fixture.run(["rm", "--export", "a", &format!("lanefs://{address}/file")]);

@@ -4,7 +4,8 @@
 use super::names_behind::{BEHIND, behind, nth};
 use super::names_behind_ends::requests;
 use super::*;
-use wire::{Mkdir, Retry, Unlink};
+use crate::tests::exports::export;
+use wire::{Export, Mkdir, Purpose, Retry, Unlink};
 
 /// A server of so many lanes, two sessions of a client, and another client.
 struct Scene {
@@ -259,4 +260,18 @@ fn without_leases_nothing_is_remembered() {
         assert_eq!(maker.reply(&mut server).head.status, Status::Ok);
     }
     assert!((0..2).all(|lane| server.lane(lane).leases.is_empty()));
+}
+
+#[test]
+fn a_client_whose_export_is_read_only_meanwhile_gets_none() {
+    for lane_count in [1, 2] {
+        let mut scene = Scene::new(211, lane_count);
+        let dir = scene.mkdir("d");
+        let fields = HelloFields { purpose: Purpose::Administer, ..HelloFields::new(9) };
+        let mut admin = Holder::unknown(&mut scene.server, fields);
+        let read_only = Export { read_only: true, ..export("default", InodeNo::ROOT) };
+        admin.set_export(&mut scene.server, read_only);
+        scene.holder.ack(&mut scene.server);
+        assert_eq!(scene.ask(dir, BEHIND).granted(), lease_flag::ATTRIBUTES);
+    }
 }
