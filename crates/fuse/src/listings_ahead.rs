@@ -60,7 +60,7 @@ struct Directory {
 #[derive(Clone, Copy, Debug)]
 struct Part {
     dir: InodeNo,
-    /// User and group of whoever looks the names up.
+    /// User and group of the caller that looks the names up.
     ids: (u32, u32),
     cookie: u64,
 }

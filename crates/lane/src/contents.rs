@@ -1,4 +1,4 @@
-//! Outcomes of the data shards.
+//! Outcomes of the data shards, and which of them may have contents of a file.
 
 use crate::Lane;
 use crate::commit_dependency::Reason;
@@ -14,7 +14,7 @@ use crate::waiters::{Waiter, Waiting};
 use alloc::vec::Vec;
 use data::{Answer, Outcome, SumRecording, Token};
 use interface::{Action, Errno, Turn, mac_of};
-use wire::{Entry, Op, ShardId, Status, Transno, Wire, Writer, request_flag};
+use wire::{Entry, InodeNo, Layout, Op, ShardId, Status, Transno, Wire, Writer, request_flag};
 
 impl Lane {
     /// Applies all outcomes of the data shards.
@@ -205,5 +205,39 @@ impl Lane {
         let contents = mac_of(received.bulk);
         let waiting = Waiting { conn, header, synced, behind, frame_bytes, contents, pages };
         self.waiters.answers.await_request(waiting)
+    }
+
+    /// Resets the slot of a request that was not executed after all.
+    pub(crate) fn reset_slot(&mut self, received: &ReceivedRequest<'_>) {
+        let request = received.request;
+        if request.slot > 0
+            && let Some(table) = self.sessions.table_mut((request.shard, request.session))
+        {
+            let slot = table.slot(request.slot);
+            slot.xid = wire::Xid(slot.xid.0.saturating_sub(1));
+            slot.state = State::Acknowledged;
+        }
+    }
+
+    /// The data shards that may have contents of a file; the home shard first. Those of a file whose
+    /// row is not in memory are all that it could have.
+    pub(crate) fn contents_shards(&self, inode: InodeNo) -> Vec<ShardId> {
+        let map = &self.config.map;
+        let count_max = map.part_count_max(Some(inode));
+        let count = if count_max == 1 || !self.is_own(inode.shard()) {
+            count_max
+        } else {
+            let known = self.metas[self.meta_index(inode.shard())].layout(inode);
+            let count = |layout: Option<Layout>| layout.map_or(1, |layout| layout.stripe_count);
+            known.map_or(count_max, count).clamp(1, count_max)
+        };
+        (0..u32::from(count)).map(|part| map.data_shard(inode, part)).collect()
+    }
+
+    /// This lane's data shard of a file's contents, if it may have some.
+    pub(crate) fn part_shard(&self, inode: InodeNo) -> Option<ShardId> {
+        let map = &self.config.map;
+        let shard = map.data_shard(inode, map.part_of(inode, self.config.server));
+        self.is_own(shard).then_some(shard)
     }
 }

@@ -595,16 +595,4 @@ impl Lane {
         self.on_outcomes(turn);
         Ok(())
     }
-
-    /// Resets the slot of a request that was not executed after all.
-    pub(crate) fn reset_slot(&mut self, received: &ReceivedRequest<'_>) {
-        let request = received.request;
-        if request.slot > 0
-            && let Some(table) = self.sessions.table_mut((request.shard, request.session))
-        {
-            let slot = table.slot(request.slot);
-            slot.xid = wire::Xid(slot.xid.0.saturating_sub(1));
-            slot.state = State::Acknowledged;
-        }
-    }
 }

@@ -125,28 +125,6 @@ pub(crate) fn merged(one: Contents, other: Contents) -> Contents {
 }
 
 impl Lane {
-    /// The data shards that may have contents of a file; the home shard first. Those of a file whose
-    /// row is not in memory are all that it could have.
-    pub(crate) fn contents_shards(&self, inode: InodeNo) -> Vec<ShardId> {
-        let map = &self.config.map;
-        let count_max = map.part_count_max(Some(inode));
-        let count = if count_max == 1 || !self.is_own(inode.shard()) {
-            count_max
-        } else {
-            let known = self.metas[self.meta_index(inode.shard())].layout(inode);
-            let count = |layout: Option<Layout>| layout.map_or(1, |layout| layout.stripe_count);
-            known.map_or(count_max, count).clamp(1, count_max)
-        };
-        (0..u32::from(count)).map(|part| map.data_shard(inode, part)).collect()
-    }
-
-    /// This lane's data shard of a file's contents, if it may have some.
-    pub(crate) fn part_shard(&self, inode: InodeNo) -> Option<ShardId> {
-        let map = &self.config.map;
-        let shard = map.data_shard(inode, map.part_of(inode, self.config.server));
-        self.is_own(shard).then_some(shard)
-    }
-
     /// Sends a message to all data shards that may have contents of a file.
     pub(crate) fn send_to_contents(
         &mut self,
