@@ -85,7 +85,7 @@ pub use handles::handle_lane;
 pub use kept::KeptOpen;
 pub use leases::{Granted, GrantedAttributes, RecallId, RecalledKey, Term, USED_MS_MAX};
 pub use local_opens::LOCAL_MS_MAX;
-pub use new_files::NUMBER_BLOCK;
+pub use new_files::{NUMBER_BLOCK, NUMBER_STEP_MAX};
 pub use received::ReceivedByLanes;
 pub use refused::Refused;
 pub use report::Report;

@@ -8,6 +8,10 @@
 //! A program that creates several files has a block of numbers of its own: so files that one program makes have
 //! numbers in a row also where several make files at a time, and are read in that order by another one.
 //!
+//! A number says where the contents are. A program whose last new file was synced is expected to sync the next one.
+//! So it gets one of the next few numbers whose contents are at the lane of the directory, if there is one: a flush
+//! there makes name and contents durable.
+//!
 //! Invariant: a number is taken once, and while a create with one of the range before the last is under
 //! way, none is taken of a further range: the server remembers a few ranges.
 
@@ -32,6 +36,9 @@ const CREATED_COUNT_MIN: u32 = 4;
 const CREATOR_COUNT_MAX: usize = 8;
 /// The block of all programs that have none.
 const ANYBODY: u32 = 0;
+/// The number of a file is at most so many above that of the one before it in its block. Who reads files in a
+/// row expects no longer steps.
+pub const NUMBER_STEP_MAX: u64 = 4;
 
 /// Numbers that a server has given to this lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,10 +62,19 @@ struct Block {
     end: u64,
 }
 
-/// Programs that have created files, by their process ids; the latest is the last.
+/// A program that has created files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Creator {
+    pid: u32,
+    created_count: u32,
+    /// Its last file.
+    last: Option<InodeNo>,
+}
+
+/// Programs that have created files; the latest is the last.
 #[derive(Debug, Default)]
 struct Creators {
-    counts: Vec<(u32, u32)>,
+    known: Vec<Creator>,
     /// Who has taken the last numbers of the block of anybody, and how many.
     alone: (u32, u32),
 }
@@ -73,22 +89,27 @@ enum Taker {
 }
 
 impl Creators {
+    /// Whether a program is expected to sync its next file, as the one that was synced last.
+    fn syncs(&self, pid: u32, synced: InodeNo) -> bool {
+        self.known.iter().any(|known| (known.pid, known.last) == (pid, Some(synced)))
+    }
+
     /// A program creates a file.
-    fn count(&mut self, creator: u32) -> Taker {
-        let known = self.counts.iter().position(|(known, _)| *known == creator);
-        let before = known.map_or(0, |index| self.counts.remove(index).1);
-        if self.counts.len() >= CREATOR_COUNT_MAX {
-            self.counts.remove(0);
+    fn count(&mut self, pid: u32) -> Taker {
+        let known = self.known.iter().position(|known| known.pid == pid);
+        let before = known.map_or(0, |index| self.known.remove(index).created_count);
+        if self.known.len() >= CREATOR_COUNT_MAX {
+            self.known.remove(0);
         }
-        let count = before.saturating_add(1);
-        self.counts.push((creator, count));
-        let alone = if self.alone.0 == creator { self.alone.1 } else { 0 };
-        if count < CREATED_COUNT_MIN || creator == ANYBODY {
-            self.alone = (creator, alone + 1);
+        let created_count = before.saturating_add(1);
+        self.known.push(Creator { pid, created_count, last: None });
+        let alone = if self.alone.0 == pid { self.alone.1 } else { 0 };
+        if created_count < CREATED_COUNT_MIN || pid == ANYBODY {
+            self.alone = (pid, alone + 1);
             return Taker::Anybody;
         }
-        let is_heir = count == CREATED_COUNT_MIN && alone + 1 >= CREATED_COUNT_MIN;
-        if is_heir { Taker::Heir(creator) } else { Taker::Creator(creator) }
+        let is_heir = created_count == CREATED_COUNT_MIN && alone + 1 >= CREATED_COUNT_MIN;
+        if is_heir { Taker::Heir(pid) } else { Taker::Creator(pid) }
     }
 }
 
@@ -97,7 +118,9 @@ impl Range {
         self.next < self.end || !self.blocks.is_empty()
     }
 
-    fn take(&mut self, taker: Taker) -> Option<u64> {
+    /// The first of the next numbers of a block for which `is_wanted` is true, or the last of them: then there
+    /// are as many others for the next file.
+    fn take(&mut self, taker: Taker, is_wanted: impl Fn(InodeNo) -> bool) -> Option<u64> {
         let creator = match taker {
             Taker::Anybody => ANYBODY,
             Taker::Heir(creator) => {
@@ -110,8 +133,10 @@ impl Range {
         let own = self.blocks.iter().position(|block| block.creator == creator);
         let index = own.or_else(|| self.new_block(creator))?;
         let block = &mut self.blocks[index];
-        let number = block.next;
-        block.next += 1;
+        let end = block.end.min(block.next.saturating_add(NUMBER_STEP_MAX));
+        let wanted = (block.next..end).find(|number| is_wanted(InodeNo(*number)));
+        let number = wanted.unwrap_or(end - 1);
+        block.next = number + 1;
         if block.next == block.end {
             self.blocks.remove(index);
         }
@@ -176,7 +201,8 @@ impl NewFileNumbers {
         &mut self,
         shard: ShardId,
         (server_index, boot_id): (usize, u64),
-        creator: u32,
+        (creator, synced): (u32, Option<InodeNo>),
+        is_near: impl Fn(InodeNo) -> bool,
     ) -> Option<InodeNo> {
         let of_shard = self.ranges.iter_mut().filter(|range| {
             (range.shard, range.server_index, range.boot_id) == (shard, server_index, boot_id)
@@ -191,8 +217,11 @@ impl NewFileNumbers {
         if !self.unanswered.iter().all(is_recent) {
             return None;
         }
+        let syncs = synced.is_some_and(|synced| self.creators.syncs(creator, synced));
         let taker = self.creators.count(creator);
-        let inode = InodeNo(of_shard.get_mut(index)?.take(taker)?);
+        let is_wanted = |inode| !syncs || is_near(inode);
+        let inode = InodeNo(of_shard.get_mut(index)?.take(taker, is_wanted)?);
+        self.creators.known.last_mut().into_iter().for_each(|it| it.last = Some(inode));
         self.unanswered.insert(inode);
         Some(inode)
     }
@@ -200,15 +229,21 @@ impl NewFileNumbers {
 
 impl Client {
     /// A number for a file that a process creates behind, in a directory with this number. The call must be
-    /// made, or the number given up by [`Self::end_new_file`].
-    pub fn take_new_file(&mut self, directory: InodeNo, creator: u32) -> Option<InodeNo> {
+    /// made, or the number given up by [`Self::end_new_file`]. `synced`: the new file that was synced last.
+    pub fn take_new_file(
+        &mut self,
+        directory: InodeNo,
+        (creator, synced): (u32, Option<InodeNo>),
+    ) -> Option<InodeNo> {
         let server_index = self.servers.server_of_inode(directory);
         let server = self.servers.server(server_index)?;
         if slots_behind(server.slot_count()) == 0 {
             return None;
         }
         let boot_id = server.boot_id();
-        self.new_files.take(directory.shard(), (server_index, boot_id), creator)
+        let is_near = |inode| self.servers.has_contents_at(inode, directory.shard());
+        let by = (creator, synced);
+        self.new_files.take(directory.shard(), (server_index, boot_id), by, is_near)
     }
 
     /// A number is used, or never will be.
@@ -341,12 +376,17 @@ mod tests {
         Range { shard, server_index, boot_id, first, next, end, blocks: Vec::new() }
     }
 
+    /// Files with such numbers have their contents at the lane of the directory.
+    fn is_even(inode: InodeNo) -> bool {
+        inode.count().is_multiple_of(2)
+    }
+
     fn take(numbers: &mut NewFileNumbers) -> Option<u64> {
         take_for(numbers, 1)
     }
 
     fn take_for(numbers: &mut NewFileNumbers, creator: u32) -> Option<u64> {
-        let taken = numbers.take(SHARD, SERVER, creator).map(InodeNo::count);
+        let taken = numbers.take(SHARD, SERVER, (creator, None), is_even).map(InodeNo::count);
         numbers.unanswered.clear();
         taken
     }
@@ -381,6 +421,41 @@ mod tests {
         assert!(taken.iter().copied().eq(192..252));
     }
 
+    /// A program takes a number. This file was synced last.
+    fn take_after(numbers: &mut NewFileNumbers, creator: u32, synced: u64) -> u64 {
+        let by = (creator, Some(InodeNo::new(SHARD.index(), synced)));
+        let taken = numbers.take(SHARD, SERVER, by, is_even);
+        numbers.unanswered.clear();
+        taken.map_or(0, InodeNo::count)
+    }
+
+    #[test]
+    fn a_program_whose_last_file_was_synced_last_gets_numbers_whose_contents_are_near() {
+        let mut numbers = NewFileNumbers::default();
+        numbers.add(range(65, 1023));
+        let mut take = |creator, synced| take_after(&mut numbers, creator, synced);
+        let first: Vec<u64> = [1, 65, 66, 68, 70].map(|synced| take(1, synced)).into();
+        assert_eq!(first, [65, 66, 68, 70, 72]);
+        assert_eq!([70, 73, 70].map(|synced| take(1, synced)), [73, 74, 75], "an earlier file");
+        assert_eq!([75, 128].map(|synced| take(2, synced)), [128, 130], "that of another one");
+        assert_eq!([130, 75].map(|synced| take(1, synced)), [76, 77], "another one has synced");
+    }
+
+    #[test]
+    fn few_numbers_are_left_out_for_one_whose_contents_are_near() {
+        let mut numbers = NewFileNumbers::default();
+        numbers.add(range(64, 1024));
+        let mut last = None;
+        let mut take = |multiple: u64| {
+            let is_near = |inode: InodeNo| inode.count().is_multiple_of(multiple);
+            last = numbers.take(SHARD, SERVER, (1, last), is_near);
+            numbers.unanswered.clear();
+            last.map_or(0, InodeNo::count)
+        };
+        let taken = [1, 4, 4, 5, 1000, 1000].map(&mut take);
+        assert_eq!(taken, [64, 68, 72, 75, 79, 83], "at most four further on");
+    }
+
     #[test]
     fn each_number_is_taken_once_and_in_order() {
         let mut numbers = NewFileNumbers::default();
@@ -390,7 +465,7 @@ mod tests {
         numbers.add(range(10, 2));
         assert_eq!(take(&mut numbers), None, "it was given a second time");
         numbers.add(range(20, 1));
-        assert_eq!(numbers.take(ShardId::meta(4), SERVER, 1), None);
+        assert_eq!(numbers.take(ShardId::meta(4), SERVER, (1, None), is_even), None);
         assert_eq!((take(&mut numbers), take(&mut numbers)), (Some(20), None));
     }
 
@@ -398,18 +473,19 @@ mod tests {
     fn those_of_another_boot_are_void() {
         let mut numbers = NewFileNumbers::default();
         numbers.add(range(10, 2));
-        assert_eq!(numbers.take(SHARD, (0, 8), 1), None);
-        assert_eq!(numbers.take(SHARD, (1, 7), 1), None);
+        assert_eq!(numbers.take(SHARD, (0, 8), (1, None), is_even), None);
+        assert_eq!(numbers.take(SHARD, (1, 7), (1, None), is_even), None);
         numbers.add(Range { boot_id: 8, ..range(30, 1) });
-        assert_eq!(numbers.take(SHARD, (0, 8), 1).map(InodeNo::count), Some(30));
+        assert_eq!(numbers.take(SHARD, (0, 8), (1, None), is_even).map(InodeNo::count), Some(30));
         assert_eq!(take(&mut numbers), None);
     }
 
     #[test]
     fn no_create_of_an_old_range_is_under_way_when_a_later_one_is_begun() {
         let mut numbers = NewFileNumbers::default();
-        let take =
-            |numbers: &mut NewFileNumbers| numbers.take(SHARD, SERVER, 1).map(InodeNo::count);
+        let take = |numbers: &mut NewFileNumbers| {
+            numbers.take(SHARD, SERVER, (1, None), is_even).map(InodeNo::count)
+        };
         [10, 20, 30].into_iter().for_each(|first| numbers.add(range(first, 1)));
         assert_eq!((take(&mut numbers), take(&mut numbers)), (Some(10), Some(20)));
         assert_eq!(take(&mut numbers), None);

@@ -369,6 +369,12 @@ impl Servers {
         self.link_at(self.lane_of_shard(shard)?)
     }
 
+    /// Whether the first part of an inode's contents is at the lane of this shard.
+    pub(crate) fn has_contents_at(&self, inode: InodeNo, shard: ShardId) -> bool {
+        let data_shard = self.map.as_ref().map(|map| map.data_shard(inode, 0));
+        data_shard.is_some_and(|data| self.lane_of_shard(data) == self.lane_of_shard(shard))
+    }
+
     /// The links to the first lanes of all servers.
     pub(crate) fn first_lanes(&mut self) -> Vec<usize> {
         let rows = self.map.iter().flat_map(|map| map.servers());

@@ -62,6 +62,7 @@ impl MountLane {
             }
             Opcode::Flush => self.fails(turn, (pending_id, opcode), (table, inode)),
             Opcode::Fsync => {
+                table.see_sync(inode);
                 self.waits_to_sync(turn, pending_id, (table, inode))
                     || self.fails(turn, (pending_id, opcode), (table, inode))
             }

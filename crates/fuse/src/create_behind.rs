@@ -15,7 +15,7 @@
 
 use crate::abi::{Opcode, open_flag};
 use crate::args::split;
-use crate::behind::{Begun, Behind, NewFile};
+use crate::behind::{Begun, Behind, NewFile, bit};
 use crate::cache::{begin_call, call_of};
 use crate::early::{Created, Early, EarlyCreate, EarlyUnlink, Waiting};
 use crate::lane::MountLane;
@@ -31,6 +31,8 @@ use core::sync::atomic::Ordering;
 use interface::{Mono, Span, Turn};
 use wire::{Attr, CreateBehind, FileKind, Handle, HandleId, InodeNo, Status, Timestamp, Transno};
 
+/// A longer file is not small: it is better spread over the lanes of the server.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// The most creates of a lane under way: a further one waits for the first that is answered.
 const CREATE_COUNT_MAX: usize = 32;
 /// The caller may make and remove names in its directory.
@@ -140,7 +142,7 @@ impl MountLane {
         if !table.directories.begin(directory, at) {
             return None;
         }
-        let inode = self.client.take_new_file(directory, header.pid);
+        let inode = self.client.take_new_file(directory, (header.pid, table.synced()));
         let handle = inode.and_then(|_| self.client.begin_handle(open_for));
         let attr = inode.map(|inode| new_file(&create, inode, at));
         let made = attr.zip(handle).filter(|(attr, handle)| {
@@ -382,6 +384,20 @@ impl MountLane {
 }
 
 impl Behind {
+    /// A program syncs a file, which this mount may have created.
+    pub(crate) fn see_sync(&self, inode: InodeNo) {
+        let Some((place, state)) = self.find(inode) else { return };
+        if state & bit::OPENED == 0 {
+            let is_small = place.size_bytes.load(Ordering::SeqCst) <= SMALL_BYTES_MAX;
+            self.directories.synced.store(if is_small { inode.0 } else { 0 }, Ordering::Relaxed);
+        }
+    }
+
+    /// The new file that was synced last, if it was small.
+    pub(crate) fn synced(&self) -> Option<InodeNo> {
+        Some(InodeNo(self.directories.synced.load(Ordering::Relaxed))).filter(|inode| inode.0 != 0)
+    }
+
     /// Attributes of a directory, if those that were shown are newer.
     pub(crate) fn as_shown(&self, attr: &Attr) -> Option<Attr> {
         if attr.kind != FileKind::Directory || self.directories.is_empty() {

@@ -22,7 +22,7 @@ use crate::leases::version_of;
 use crate::pending::Continuation;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use client::{Answer, Asked, Call, CallId, Granted, NUMBER_BLOCK};
+use client::{Answer, Asked, Call, CallId, Granted, NUMBER_BLOCK, NUMBER_STEP_MAX};
 use core::ops::Range;
 use interface::{Action, Bulk, FileVersion, Mono, Span, Turn};
 use wire::{Attr, FileKind, InodeNo, Read, Status};
@@ -42,8 +42,9 @@ const RUN_MIN: u64 = 4;
 const LONG_RUN_MIN: u64 = 16;
 /// Readers that go on at different places, at a time.
 const READER_COUNT_MAX: usize = 8;
-/// A reader may leave out so many numbers, less one: others' files, and those of other readers.
-const STEP_MAX: u64 = 4;
+/// A reader may leave out so many numbers, less one: others' files, those of other readers, and those that
+/// their maker has left out.
+const STEP_MAX: u64 = NUMBER_STEP_MAX;
 /// What nobody has read after so long is given up.
 const UNUSED_MS_MAX: u64 = 1_000;
 

@@ -69,6 +69,8 @@ pub(crate) struct Directories {
     held_count: AtomicUsize,
     /// Files that have got another name, by their hashes, for ever.
     linked: Box<[AtomicU64]>,
+    /// The new file that was synced last, if it was small then.
+    pub(crate) synced: AtomicU64,
     pub(crate) made_count: AtomicU64,
     pub(crate) removed_count: AtomicU64,
     pub(crate) lost_count: AtomicU64,
@@ -95,6 +97,7 @@ impl Default for Directories {
             names: zeros(NAME_COUNT),
             held_count: AtomicUsize::new(0),
             linked: zeros(LINKED_WORD_COUNT),
+            synced: AtomicU64::new(0),
             made_count: AtomicU64::new(0),
             removed_count: AtomicU64::new(0),
             lost_count: AtomicU64::new(0),

@@ -77,6 +77,8 @@ pub(crate) struct EarlyWrites {
     pub(crate) elsewhere_count: u64,
     /// The change under way, and the file or directory that it is about.
     pub(crate) under_way: Option<(Tag, InodeNo)>,
+    /// The last file that was created so.
+    pub(crate) last_new: Option<InodeNo>,
     /// The server has taken its lease.
     is_taken: bool,
     /// Changes that failed after their answer, and how.

@@ -104,10 +104,12 @@ impl EarlyWrites {
                 let handle = core.begin_handle(open_for)?;
                 // Each directory's files are another program's.
                 let creator = u32::try_from(parent.0 % 7).unwrap_or(0);
-                let Some(inode) = core.take_new_file(parent, creator) else {
+                let by = (creator, self.last_new.filter(|inode| inode.0.is_multiple_of(2)));
+                let Some(inode) = core.take_new_file(parent, by) else {
                     core.cancel_handle(handle.id);
                     return None;
                 };
+                self.last_new = Some(inode);
                 Some((parent, EarlyAnswer::Created(CreateBehind { inode, at }, handle)))
             }
             CallSpec::Unlink { parent, name } => {

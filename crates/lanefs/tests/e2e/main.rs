@@ -102,6 +102,7 @@ mod stats;
 mod store_modes;
 mod stripes;
 mod synced_by_all;
+mod synced_files;
 mod synced_writes;
 mod systemd;
 mod timestamps;
