@@ -22,7 +22,7 @@ pub(crate) mod tagged;
 use crate::Lane;
 use crate::config::Limits;
 use crate::request::{Asked, Sizing};
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use channel::{Channel, Leaving, Receipt};
@@ -30,7 +30,9 @@ use channels::Channels;
 use interface::{ConnId, LogLevel, Mono, NetAction, PeerAction, Span, Turn};
 use link::{Links, Way};
 use message::{Barrier, Bits, Envelope, ExportDefinition, PeerBody, PeerMessage};
-use wire::{Header, LaneId, Map, PeerCounts, PeerLane, Rule, ShardId, Term, Wire as _, Writer};
+use wire::{
+    Header, InodeNo, LaneId, Map, PeerCounts, PeerLane, Rule, ShardId, Term, Wire as _, Writer,
+};
 
 /// Beyond so many messages that a peer lane has not acknowledged, clients' changes are refused for
 /// a while.
@@ -47,6 +49,9 @@ pub(crate) struct Peers {
     links: Links,
     /// Lanes of this server that have sent what does not decode.
     broken: BTreeSet<PeerLane>,
+    /// The files of which lanes of other servers have told over their present connections that they
+    /// have privileged bits.
+    bits: BTreeMap<PeerLane, BTreeSet<InodeNo>>,
     counts: PeerCounts,
     /// The number of messages so far that replies wait for.
     barrier_count: u64,
@@ -441,7 +446,7 @@ impl Lane {
                 self.record_size(turn.now.mono, Sizing { inode, number }, contents);
             }
             PeerBody::PrivilegedBits { inode, bits: Bits(bits) } => {
-                self.data.set_privileged_bits(inode, bits);
+                self.on_privileged_bits(from, (inode, bits));
             }
             PeerBody::Containment { message } => self.on_containment_message(turn, from, message),
             PeerBody::Export { change: ExportDefinition(change) } => {

@@ -63,6 +63,20 @@ impl Lane {
         self.push_to_lane(turn, lane, body);
     }
 
+    /// A lane tells which privileged bits a file of its shards has.
+    pub(super) fn on_privileged_bits(
+        &mut self,
+        from: PeerLane,
+        (inode, bits): (InodeNo, PrivilegedBits),
+    ) {
+        if from.server != self.config.server {
+            let told = self.peers.bits.entry(from).or_default();
+            let has_none = bits == PrivilegedBits::default();
+            let _ = if has_none { told.remove(&inode) } else { told.insert(inode) };
+        }
+        self.data.set_privileged_bits(inode, bits);
+    }
+
     /// The connection to a lane has ended: it forgets what this lane has only begun there, and this
     /// lane what that one has only begun here.
     pub(super) fn forget_peer(&mut self, turn: &mut Turn<'_>, lane: PeerLane) {
@@ -77,6 +91,11 @@ impl Lane {
         self.forget_appends_of(lane);
         self.forget_recalls_of(turn.now.mono, lane);
         self.forget_txns_with(turn, lane);
+        // If it has started again it does not know of whom it has told. No contents of its files are
+        // changed before it has told again.
+        for inode in self.peers.bits.remove(&lane).unwrap_or_default() {
+            self.data.set_privileged_bits(inode, PrivilegedBits::default());
+        }
         if self.is_exporter(lane) {
             self.exports.restates();
         }

@@ -345,3 +345,20 @@ fn nothing_waits_for_a_lane_that_a_server_no_longer_has() {
     scene.recover();
     assert_eq!(scene.write(), Some(Status::NeedClearPrivileges));
 }
+
+/// The server of the names has cleared the bits, has not told it, and knows nothing of that once it has
+/// started again.
+#[test]
+fn bits_that_were_cleared_before_a_restart_refuse_no_writes_after_it() {
+    let mut scene = Scene::new(79, &[1, 1]);
+    assert_eq!(scene.asked(&chmod(scene.file, 0o4755)), Some(Status::Ok));
+    assert_eq!(scene.write(), Some(Status::NeedClearPrivileges));
+    scene.part();
+    let cleared = scene.begin(&chmod(scene.file, 0o755));
+    assert_eq!(scene.status(&cleared), None, "the server of the contents does not know");
+    scene.cluster.crash(NAMES);
+    scene.cluster.start(NAMES);
+    scene.recover();
+    scene.heal();
+    assert_eq!(scene.write(), Some(Status::Ok));
+}
