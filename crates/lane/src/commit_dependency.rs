@@ -111,7 +111,7 @@ impl Lane {
     /// durable earlier than the change, and its client lost.
     fn flags_size(&self, op: Op) -> bool {
         let found = || Created::decode_all(self.scratch.reply()).is_ok_and(|created| !created.made);
-        op == Op::Open || (op == Op::Create && found())
+        matches!(op, Op::Open | Op::Reopen) || (op == Op::Create && found())
     }
 
     /// The dependency on a session's first record at a shard, which names the session: before it is

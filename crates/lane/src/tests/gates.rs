@@ -473,6 +473,22 @@ fn a_write_depends_on_the_size_flag_that_another_open_set() {
     assert_eq!(harness.peers[0].replies(&mut harness.server).len(), 2);
 }
 
+/// A client opens a file to be read by itself, and for writing at the server before it changes it.
+#[test]
+fn a_reopen_for_writing_is_answered_when_the_size_flag_that_it_sets_is_durable() {
+    let mut harness = Harness::new(Share::Write);
+    let file = harness.peers[0].create(&mut harness.server, "file");
+    harness.server.run();
+    let reopen = |number, open_for| wire::Reopen {
+        inode: file,
+        handle: Handle { id: HandleId(number), open_for },
+    };
+    let read = harness.ask(0, (Op::Reopen, 1), &reopen(1, OpenFor::Read)).unwrap();
+    assert_eq!(read.head.status, Status::Ok);
+    assert!(harness.ask(0, (Op::Reopen, 1), &reopen(2, OpenFor::ReadWrite)).is_none());
+    harness.land(0);
+}
+
 /// A batch is safe when all required members have acknowledged it, not when the local flush has.
 #[test]
 fn a_reply_waits_for_the_slowest_member_and_independent_ones_do_not() {
