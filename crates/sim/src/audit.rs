@@ -134,9 +134,9 @@ impl Simulation {
     pub(crate) fn judge(&self) -> Verdict {
         self.judge_calls()?;
         self.judge_order()?;
-        self.judge_appends()?;
         self.judge_privileges()?;
         let tree = self.executed()?;
+        self.judge_appends(&tree)?;
         self.judge_names(&tree)?;
         self.judge_lossy_reads(&tree)?;
         self.judge_missed(&tree)?;
@@ -195,14 +195,23 @@ impl Simulation {
         }
     }
 
+    /// A file without a name is removed when the client that has it open is evicted. The client may
+    /// use it before all its lanes have learned of that.
+    fn is_removed_with(&self, client: usize, inode: InodeNo, tree: &Tree) -> bool {
+        let has_name = tree.nodes.get(&inode).is_some_and(|node| node.nlink > 0);
+        self.mounts[client].evicted_ns.is_some() && !has_name
+    }
+
     /// Each acknowledged append of a living client has a place of its own, unless the file became
-    /// shorter.
-    fn judge_appends(&self) -> Verdict {
+    /// shorter, or was removed.
+    fn judge_appends(&self, tree: &Tree) -> Verdict {
         let mut appended: BTreeMap<InodeNo, Vec<(u64, u64)>> = BTreeMap::new();
         let mut shortest: BTreeMap<InodeNo, u64> = BTreeMap::new();
         for call in &self.calls {
             match call.spec {
-                CallSpec::Write { inode, append: true, .. } if self.is_certain(call) => {
+                CallSpec::Write { inode, append: true, .. }
+                    if self.is_certain(call) && !self.is_removed_with(call.client, inode, tree) =>
+                {
                     let result = call.result();
                     let place = result.and_then(|it| it.file_offset.zip(it.written_bytes));
                     let place = place.map(|(from, bytes)| (from, from + u64::from(bytes)));
@@ -250,13 +259,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// A file without a name is removed when the client that has it open is evicted. The client
-    /// may read it before all its lanes have learned of the eviction.
     fn judge_lossy_reads(&self, tree: &Tree) -> Verdict {
-        let is_explained = |read: &&LossyRead| {
-            let has_name = tree.nodes.get(&read.inode).is_some_and(|node| node.nlink > 0);
-            self.mounts[read.client].evicted_ns.is_some() && !has_name
-        };
+        let is_explained = |read: &&LossyRead| self.is_removed_with(read.client, read.inode, tree);
         match self.lossy_reads.iter().find(|read| !is_explained(read)) {
             Some(read) => Err(read.line.clone()),
             None => Ok(()),
