@@ -564,18 +564,17 @@ impl Lane {
         let Request { op, shard, layout, .. } = *received.request;
         let (client, bulk) = (received.open.client, received.bulk);
         let (kept, behind) = (pages.is_some(), received.request.flags & request_flag::BEHIND != 0);
-        let (body_bytes, is_cut) = (&body[..], false);
         let ask = data::DataRequest {
             token,
             op,
             shard,
             layout,
-            body: body_bytes,
+            body: &body,
             bulk,
             client,
             kept,
             behind,
-            is_cut,
+            is_cut: false,
         };
         if let Some(whole) = self.data.whole_file(&ask) {
             let appends = whole.appends.then_some(received.request.session);

@@ -71,8 +71,11 @@ impl Lane {
     ) {
         if from.server != self.config.server {
             let told = self.peers.bits.entry(from).or_default();
-            let has_none = bits == PrivilegedBits::default();
-            let _ = if has_none { told.remove(&inode) } else { told.insert(inode) };
+            if bits == PrivilegedBits::default() {
+                told.remove(&inode);
+            } else {
+                told.insert(inode);
+            }
         }
         self.data.set_privileged_bits(inode, bits);
     }
