@@ -5,6 +5,7 @@
 
 use crate::run::{ended_after, ended_with_us, target_dir};
 use anyhow::{Context as _, Result, bail};
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -16,6 +17,10 @@ const SECONDS_MAX: u64 = 75 * 60;
 
 /// The file to which tests append a line for each skipped part.
 const SKIPPED_FILE: &str = "LANEFS_SKIPPED_FILE";
+
+/// How many of the last lines of output a step remembers, and how many characters of each.
+const LINE_COUNT: usize = 40;
+const LINE_LENGTH_MAX: usize = 300;
 
 /// A program, and the steps that must succeed before it.
 pub(crate) struct Step {
@@ -37,6 +42,8 @@ pub(crate) struct Outcome {
     pub(crate) tests: Vec<TestRun>,
     /// The last line of the test runner.
     pub(crate) closing_line: Option<String>,
+    /// The last lines of output.
+    pub(crate) last_lines: VecDeque<String>,
 }
 
 /// A test and its duration.
@@ -127,7 +134,8 @@ impl Step {
 }
 
 impl Outcome {
-    fn of_name(name: &'static str) -> Self {
+    /// A step that has said nothing yet.
+    pub(crate) fn of_name(name: &'static str) -> Self {
         Self {
             name,
             elapsed: Duration::ZERO,
@@ -135,6 +143,7 @@ impl Outcome {
             left_out: Vec::new(),
             tests: Vec::new(),
             closing_line: None,
+            last_lines: VecDeque::new(),
         }
     }
 
@@ -143,7 +152,31 @@ impl Outcome {
         Self { failure: Some(format!("not run, because of {after:?}")), ..Self::of_name(name) }
     }
 
-    fn read_line(&mut self, line: &str) {
+    /// The last lines of output that have, together, no more characters than this; at least one.
+    pub(crate) fn end(&self, length_max: usize) -> impl Iterator<Item = &String> {
+        let mut length = 0;
+        let fits = |line: &&String| {
+            length += line.chars().count();
+            length <= length_max
+        };
+        let count = self.last_lines.iter().rev().take_while(fits).count().max(1);
+        self.last_lines.iter().skip(self.last_lines.len().saturating_sub(count))
+    }
+
+    /// What it skipped, each line once: several tests may skip the same thing.
+    pub(crate) fn left_out_once(&self) -> Vec<&str> {
+        let mut lines: Vec<&str> = Vec::new();
+        for line in &self.left_out {
+            if !lines.contains(&line.as_str()) {
+                lines.push(line);
+            }
+        }
+        lines
+    }
+
+    /// Takes in a line of output.
+    pub(crate) fn read_line(&mut self, line: &str) {
+        self.remember(line);
         let line = line.trim();
         if let Some((row, why)) = line.split_once("left out: ") {
             // A row of the crash tests: `ok    S16           0.0 s  left out: ...`.
@@ -151,23 +184,40 @@ impl Outcome {
             self.left_out.push(format!("{}{why}", name.unwrap_or_default()));
         } else if line.starts_with("Summary [") {
             self.closing_line = Some(line.to_owned());
-        } else if let Some(test) = TestRun::parse(line) {
+        } else if self.closing_line.is_none()
+            && let Some(test) = TestRun::parse(line)
+        {
+            // Behind the summary, the test runner repeats what it has said.
             self.tests.push(test);
         }
+    }
+
+    fn remember(&mut self, line: &str) {
+        let line = line.trim_end();
+        if line.is_empty() {
+            return;
+        }
+        if self.last_lines.len() == LINE_COUNT {
+            self.last_lines.pop_front();
+        }
+        self.last_lines.push_back(line.chars().take(LINE_LENGTH_MAX).collect());
     }
 }
 
 impl TestRun {
     /// A line of cargo-nextest: `PASS [   0.012s] ( 3/14) lanefs-wire::golden frames`.
+    /// A verdict that is not known to be good is taken as bad: `FAIL`, `LEAK-FAIL`, `SIGBUS`, `XFAIL`.
     fn parse(line: &str) -> Option<Self> {
         let (verdict, rest) = line.split_once(" [")?;
-        let passed = match verdict {
-            "PASS" | "LEAK" => true,
-            "FAIL" | "TIMEOUT" | "ABORT" | "SIGABRT" | "SIGKILL" | "SIGSEGV" => false,
-            _ => return None,
-        };
+        let is_verdict =
+            |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || " +-/".contains(c);
+        if !verdict.chars().all(is_verdict) {
+            return None;
+        }
+        let passed = matches!(verdict, "PASS" | "LEAK" | "TIMEOUT-PASS");
         let (seconds, name) = rest.split_once("s] ")?;
         let name = name.split_once(") ").map_or(name, |(_, name)| name);
+        // A test that is still running has `> 60.000` here.
         Some(Self { name: name.to_owned(), seconds: seconds.trim().parse().ok()?, passed })
     }
 }
@@ -184,6 +234,11 @@ mod tests {
         assert_eq!(run, TestRun { name, seconds: 0.012, passed: true });
         let run = TestRun::parse("FAIL [  12.500s] (14/14) lanefs::e2e idle::sleeps").unwrap();
         assert_eq!((run.passed, run.seconds), (false, 12.5));
+        for verdict in ["LEAK-FAIL", "FAIL + LEAK", "TIMEOUT", "SIGBUS", "ABORT SIG 34", "XFAIL"] {
+            let run = TestRun::parse(&format!("{verdict} [ 1.0s] (1/1) a b")).unwrap();
+            assert!(!run.passed, "{verdict}");
+        }
+        assert!(TestRun::parse("LEAK [ 1.0s] (1/1) a b").unwrap().passed);
         assert_eq!(TestRun::parse("SLOW [> 60.000s] lanefs::e2e idle::sleeps"), None);
         assert_eq!(TestRun::parse("Summary [ 3.1s] 14 tests run: 14 passed, 2 skipped"), None);
     }
@@ -202,5 +257,25 @@ mod tests {
         assert_eq!(outcome.left_out, ["a: b", "S3: c", "d"]);
         let outcome = Step::new("step test, red", script("echo x >&2; exit 3")).run();
         assert!(outcome.failure.unwrap().contains("exit status: 3"));
+        assert_eq!(outcome.last_lines, ["x"]);
+    }
+
+    #[test]
+    fn a_test_is_counted_once() {
+        let mut outcome = Outcome::of_name("tests");
+        let lines =
+            ["  FAIL [ 1.0s] (1/1) a b", "Summary [ 1.0s] 1 failed", "  FAIL [ 1.0s] (1/1) a b"];
+        lines.iter().for_each(|line| outcome.read_line(line));
+        assert_eq!(outcome.tests.len(), 1);
+    }
+
+    #[test]
+    fn the_last_lines_are_remembered_and_cut() {
+        let mut outcome = Outcome::of_name("tests");
+        (0..100).for_each(|n| outcome.read_line(&format!("{n} {}", "é".repeat(1_000))));
+        let end: Vec<&String> = outcome.end(usize::MAX).collect();
+        assert_eq!((end.len(), end[0].chars().count()), (LINE_COUNT, LINE_LENGTH_MAX));
+        assert_eq!(outcome.end(2 * LINE_LENGTH_MAX + 1).count(), 2);
+        assert!(outcome.end(0).all(|line| line.starts_with("99 ")));
     }
 }
