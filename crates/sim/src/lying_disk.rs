@@ -104,6 +104,12 @@ impl LyingDisk {
             let what = "was reported durable and is lost; the reply does not report the loss";
             return Err(format!("client {client_lane:?}: {shard} T {lost} {what} to {op:?}"));
         }
+        if status != Status::Ok
+            && let Some(all) = self.received.get_mut(&(session, shard))
+        {
+            // The replay was refused: its client has lost the change, and reports it.
+            all.remove(&transno);
+        }
         let replay = self.replays.contains(&(session, shard, xid));
         if transno.0 > 0 && status == Status::Ok && !replay {
             self.received.entry((session, shard)).or_default().insert(transno);

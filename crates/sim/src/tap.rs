@@ -122,7 +122,13 @@ impl Tap {
     }
 
     fn on_reply_sent(&mut self, reply: &Reply) {
-        let Reply { session, shard, xid, transno, flags, .. } = *reply;
+        let Reply { session, shard, xid, transno, flags, status, .. } = *reply;
+        if status != wire::Status::Ok {
+            // The replay is refused: its client has lost the change, and hears of it before it hears
+            // of what is said behind this.
+            let received = self.received.entry((session, shard)).or_default();
+            received.retain(|known| *known != transno);
+        }
         if transno.0 > 0 {
             let first = *self.replied.entry((shard, transno)).or_insert((session, xid));
             if first != (session, xid) {
@@ -155,11 +161,7 @@ impl Tap {
     pub(crate) fn on_reply(&mut self, frame: &[u8], now_ns: u64) {
         let Ok((Header::Reply(reply), _)) = Header::decode(frame) else { return };
         let Reply { session, shard, xid, transno, op, status, .. } = reply;
-        if status != wire::Status::Ok {
-            // The replay was refused: its client has lost the change, and reports it.
-            let received = self.received.entry((session, shard)).or_default();
-            received.retain(|known| *known != transno);
-        } else if transno.0 > 0 {
+        if status == wire::Status::Ok && transno.0 > 0 {
             self.received.entry((session, shard)).or_default().push(transno);
         }
         let tag = self.requests.get(&(session, shard, xid)).and_then(|request| request.tag);
