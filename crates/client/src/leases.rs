@@ -289,6 +289,13 @@ impl Client {
         Term { no: self.leases.term_no, until }
     }
 
+    /// When everything is over that any lane of this client may have cached so far.
+    #[must_use]
+    pub fn validity_end(&self, now: Mono) -> Mono {
+        let terms = self.servers.links().iter().map(|link| link.leases.term_ms);
+        now.after_ms(terms.max().unwrap_or(0))
+    }
+
     /// Whether a server has granted anything: servers without leases do not.
     #[must_use]
     pub fn was_granted_any(&self) -> bool {

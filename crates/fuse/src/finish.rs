@@ -65,7 +65,7 @@ impl MountLane {
             (Continuation::Renamed { from, to }, Answer::Renamed(renamed)) => {
                 self.see_renamed(now, pending_id, (from, to), renamed);
                 self.move_nodes(turn, (from, to), renamed);
-                if granted.name.is_none() || granted.new_name.is_none() {
+                if !self.keeps_renamed(now, (from, to), granted) {
                     let names = self.renamed_names(pending_id, (from, to));
                     self.forget_renamed(turn, names);
                 }
@@ -308,6 +308,16 @@ impl MountLane {
         granted: Granted,
     ) -> u64 {
         self.leases.of_attributes(now, self.node(pending_id), attr, granted.attributes)
+    }
+
+    /// Whether the kernel may go on using the names of a rename. It has their validity from the lane
+    /// that made or looked up the old name, and this lane hears of their recall.
+    fn keeps_renamed(&mut self, now: Mono, (from, to): (Node, Node), granted: Granted) -> bool {
+        let until = self.client.validity_end(now);
+        granted.name.is_some()
+            && granted.new_name.is_some()
+            && self.leases.take_over_names(now, from, until)
+            && self.leases.take_over_names(now, to, until)
     }
 
     /// The directories of a rename, by their nodes, and the names in them.

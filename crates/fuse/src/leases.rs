@@ -168,6 +168,13 @@ impl Leases {
         until.since_ns(now)
     }
 
+    /// The kernel may cache names below `parent` until then, whichever lane has said so, and this lane
+    /// hears of their recall. False: there is no memory for that.
+    pub(crate) fn take_over_names(&mut self, now: Mono, parent: Node, until: Mono) -> bool {
+        self.until = self.until.max(until);
+        self.remember_directory(now, parent, until)
+    }
+
     /// The validity of attributes.
     pub(crate) fn of_attributes(
         &mut self,

@@ -307,6 +307,23 @@ fn entries_of_a_listing_are_valid_if_they_say_so() {
 }
 
 #[test]
+fn a_name_that_was_renamed_is_dropped_although_another_lane_has_given_its_validity() {
+    let mut harness = Harness::with_leases();
+    let args = [u64s(&[DIRECTORY.0]), b"a\0b\0".to_vec()].concat();
+    harness.kernel_request(Opcode::Rename, 7, DIRECTORY, &args);
+    let received = harness.take();
+    let renamed = Renamed { moved: None, exchanged: None };
+    let granted = lease_flag::NAME | lease_flag::NEW_NAME;
+    harness.grant_leases(&received, Ok(&renamed.to_bytes()), (1, granted));
+    assert_eq!(harness.status(), Status::Ok);
+    harness.recall(&received, 2, &[LeaseKey::Name(DIRECTORY, name(b"b"))]);
+    assert_eq!(harness.dropped(), [Dropped::Name(DIRECTORY.0, b"b".to_vec())]);
+    assert!(harness.acknowledged.is_empty(), "the kernel has not dropped it yet");
+    harness.notified(Ok(()));
+    assert_eq!(harness.acknowledged, [(vec![2], 0)]);
+}
+
+#[test]
 fn a_rename_without_leases_on_both_names_makes_the_kernel_forget_them_first() {
     for (granted, forgets) in [
         (lease_flag::NAME | lease_flag::NEW_NAME, false),

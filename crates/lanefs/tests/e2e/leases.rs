@@ -100,6 +100,25 @@ fn text(open: &File) -> String {
 }
 
 #[test]
+fn a_name_that_a_rename_made_is_not_shown_when_another_mount_has_removed_it() {
+    pair("leases_renamed", |_, pair| {
+        for round in 0..150 {
+            let (one, other) = pair.dirs(round);
+            // The kernel chooses the lane of each request; none of them knows the directory yet.
+            let dir = one.join(round.to_string());
+            fs::create_dir(&dir).unwrap();
+            fs::write(dir.join("new"), "x").unwrap();
+            fs::hard_link(dir.join("new"), one.join(format!("kept{round}"))).unwrap();
+            fs::rename(dir.join("new"), dir.join("name")).unwrap();
+            assert!(dir.join("name").exists());
+            fs::remove_file(other.join(format!("{round}/name"))).unwrap();
+            assert!(!dir.join("name").exists(), "round {round}");
+        }
+        pair.stop();
+    });
+}
+
+#[test]
 fn changes_of_names_are_seen_at_the_next_call() {
     pair("lease_names", |_, pair| {
         let absent = |path: PathBuf| path.symlink_metadata().is_err();
