@@ -454,8 +454,23 @@ impl Process {
         }
     }
 
+    /// Sends a signal. A process that is to stop has stopped then: until then its threads that are on
+    /// another CPU go on, so that a mount may still give up its leases.
+    #[track_caller]
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).ok();
+        if signal == Signal::STOP {
+            until("the process stops", || self.has_stopped());
+        }
+    }
+
+    /// Whether no thread can run. One that waits in the kernel (`D`) stops before it leaves it.
+    fn has_stopped(&self) -> bool {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.pid())) else { return true };
+        let stats =
+            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
+        let states = stats.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next());
+        states.into_iter().all(|state| !matches!(state, 'R' | 'S'))
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {

@@ -136,6 +136,7 @@ fn while_the_removal_of_a_known_name_waits_other_attributes_are_known() {
     scene.other.process.signal(Signal::STOP);
     let removing = thread::spawn(move || fs::remove_file(path));
     until("the removal waits for the other mount's lease", || {
+        assert!(!removing.is_finished(), "it has not waited");
         let said = must(&mut fixture.lanefs(["why", "--server", &scene.server.address]));
         said.lines().any(|line| line.contains("waiting ") && line.contains("give up its lease"))
     });

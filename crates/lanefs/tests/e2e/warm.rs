@@ -4,7 +4,7 @@ use crate::fixture::{Fixture, Mount, Process, failure, must, program, run, until
 use crate::idle::connect;
 use crate::leases::{Counting, LEASES};
 use crate::top::Pane;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt as _;
@@ -194,12 +194,11 @@ fn progress_is_shown_on_a_terminal() {
         counting.now().0 == before
     });
     drop(counting);
-    let pid = Pid::from_raw(i32::try_from(server.process.pid()).unwrap()).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
+    server.process.signal(Signal::STOP);
     let pane = Pane::running(&fixture, (160, 30), &["warm", tree.to_str().unwrap()]);
     // What is in the tree the server has to say.
     pane.wait("how far it has come", |screen| screen.contains(" directories, 0 files"));
-    kill_process(pid, Signal::CONT).unwrap();
+    server.process.signal(Signal::CONT);
     let screen = pane.wait("the counts", |screen| screen.contains(" read in "));
     assert!(screen.contains("11 directories, 100 files, 10 others, 976.56 KiB"), "{screen}");
     pane.ended();
@@ -212,8 +211,7 @@ fn it_ends_at_once_while_the_server_says_nothing() {
     let server = fixture.serve("127.0.0.1:0");
     maker(&fixture, &server.address).stop();
     let mount = mount(&fixture, &server.address, "mnt");
-    let pid = Pid::from_raw(i32::try_from(server.process.pid()).unwrap()).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
+    server.process.signal(Signal::STOP);
     let tree = mount.dir.join("tree");
     let mut warm = Process::start(fixture.lanefs(["warm"]).arg(&tree));
     // Its threads, of which one catches signals.
@@ -223,7 +221,7 @@ fn it_ends_at_once_while_the_server_says_nothing() {
     });
     warm.signal(Signal::INT);
     let status = warm.end();
-    kill_process(pid, Signal::CONT).unwrap();
+    server.process.signal(Signal::CONT);
     assert_eq!(status.signal(), Some(Signal::INT.as_raw()), "{}", warm.said());
     assert!(warm.said().contains("interrupted"), "{}", warm.said());
     read(&tree);
