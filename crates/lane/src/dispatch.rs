@@ -294,6 +294,8 @@ impl Lane {
                 return Ok(false);
             }
             Verdict::Attached => return Ok(false),
+            // The slot may be of an earlier start, whose handles and locks are lost.
+            Verdict::Seen if request.op.row().recovery == DuringRecovery::Registers => {}
             Verdict::Seen => {
                 self.answer_when_told(turn, received);
                 self.answer_seen(turn, &slot_id, target);

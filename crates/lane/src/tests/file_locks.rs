@@ -299,6 +299,36 @@ fn holders_and_waiters_survive_a_restart() {
     assert_eq!(third.grants(&mut server), [(9, Status::Ok)]);
 }
 
+/// The reply to a Relock is lost with the server, and it is the first that its lane has done there:
+/// the resend does not tell of a lock that was lost with the start that granted it.
+#[test]
+fn a_relock_that_is_sent_again_to_the_next_start_locks_there() {
+    let mut server = TestServer::started(5, 1);
+    let (mut one, mut other) = (Client::new(&mut server, 1), Client::new(&mut server, 2));
+    assert_eq!(other.set(&mut server, ask(file(0), 1, None)), Ok(true));
+    let mut relocked: Option<Request> = None;
+    for conn_epoch in 2..4 {
+        server.crash();
+        server.start(1);
+        server.run();
+        one.again(&mut server);
+        let done = one.head(&server, Op::ReplayDone, file(0).shard());
+        let head = *relocked.get_or_insert(one.head(&server, Op::Relock, file(0).shard()));
+        let SetLock { inode, kind, owner, range, pid, .. } = ask(file(0), 1, WRITE);
+        let relock = Relock { inode, kind, owner, range, pid, lock: LockType::Write };
+        one.send(&mut server, &done, &wire::ReplayDone { reopen_count: 1 }.to_bytes());
+        one.send(&mut server, &Request { conn_epoch, ..head }, &relock.to_bytes());
+        server.run();
+        one.look(&mut server);
+        assert_eq!(one.replies.len(), 2);
+        assert!(one.replies.iter().all(|reply| reply.head.status == Status::Ok));
+        assert!(!server.lane(0).recovery.is_over(), "the other client is waited for");
+    }
+    other.again(&mut server);
+    other.peers[0].come_back(&mut server, file(0).shard());
+    assert_eq!(other.set(&mut server, ask(file(0), 1, WRITE)), Err(Status::Again));
+}
+
 #[test]
 fn an_evicted_client_holds_no_locks() {
     let mut server = TestServer::started(6, 1);

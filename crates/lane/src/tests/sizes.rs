@@ -8,7 +8,8 @@ use interface::Errno;
 use wire::Rules;
 use wire::{
     Close, Contents, Entry, Getattr, Glimpse, Glimpsed, Handle, HandleId, InodeNo, LaneId, Op,
-    Open, OpenFor, Read, SetTime, Setattr, Status, Wire, Write, attr_flag,
+    Open, OpenFor, Read, Reopen, ReplayDone, Request, SetTime, Setattr, Status, Wire, Write,
+    attr_flag, request_flag,
 };
 
 /// A file with ten durable bytes that a client has open for writing.
@@ -320,6 +321,45 @@ fn the_size_of_a_file_whose_writer_is_lost_is_that_of_its_bytes() {
 fn a_missing_size_flag_is_detected() {
     let unflagged = Rules::default().without(wire::Rule::SizeFlag);
     assert_eq!(Harness::new(unflagged).after_crash(), (0, 10));
+}
+
+/// A file is opened for writing by a Reopen, whose reply is lost with the server. When its resend is
+/// answered the file is open for writing again, so another writer's close settles no size.
+#[test]
+fn a_reopen_that_is_sent_again_to_the_next_start_opens_the_file_there() {
+    let mut harness = Harness::sharing(Rules::default(), Share::Strict);
+    harness.close();
+    assert_eq!(harness.settled(), Some(10));
+    let Harness { server, writer, inode } = &mut harness;
+    let (meta, handle) = (inode.shard(), Handle { id: HandleId(8), ..HANDLE });
+    let head = writer.head(Op::Reopen, meta, 1);
+    let reopen = Reopen { inode: *inode, handle }.to_bytes();
+    writer.send(server, &head, &reopen, None);
+    server.run();
+    assert_eq!(writer.replies(server)[0].head.status, Status::Ok);
+    server.crash_losing_all();
+    server.start(1);
+    server.run();
+    let fields = HelloFields { conn_epoch: 2, ..HelloFields::new(1) };
+    let mut again = Peer { xid: writer.xid, ..Peer::new(server, &fields) };
+    again.come_back(server, server.map.data_shard(*inode, 0));
+    let done = again.head(Op::ReplayDone, meta, 0);
+    again.send(server, &done, &ReplayDone { reopen_count: 1 }.to_bytes(), None);
+    let resent = Request { conn_epoch: 2, flags: request_flag::RESENT, ..head };
+    again.send(server, &resent, &reopen, None);
+    server.run();
+    assert!(server.lane(0).recovery.is_over());
+    assert!(again.replies(server).iter().all(|reply| reply.head.status == Status::Ok));
+    harness.writer = again;
+    harness.open();
+    harness.close();
+    assert_eq!(harness.settled(), None, "it is open for writing");
+    harness.write(10, b"abcdefghij");
+    assert_eq!(harness.sync().head.status, Status::Ok);
+    let Harness { server, writer, inode } = &mut harness;
+    let close = Close { inode: *inode, handle: handle.id };
+    assert_eq!(writer.ask(server, Op::Close, 1, &close).head.status, Status::Ok);
+    assert_eq!(harness.settled(), Some(20));
 }
 
 /// Replays make files longer: a lane in recovery sends no size.
