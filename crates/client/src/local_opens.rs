@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! open_locally ─▶ local ─ release ─▶ closed: no request at all
-//!                   └ recalled, the term ends, 0.5 s, register_local ─▶ registering ─ Reopen answered ─▶ open
+//!                   └ recalled, the term ends, 0.5 s, register_local ─▶ registering ─ Reopen answered ─▶ open,
+//!                                                                      or closed, if released meanwhile
 //! ```
 //! A recall is acknowledged when the file's handle is registered: so the file stays readable when its
 //! last name is removed, as any open file. After a restart of the server the handle is registered with
@@ -16,7 +17,7 @@ use crate::client::Client;
 use crate::handles::OpenFile;
 use crate::local_writers::LocalWriters;
 use crate::plan::{FollowUp, Plan};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use interface::Mono;
 use wire::{Handle, HandleId, InodeNo, OpenFor, Reopen, Rule, Status};
@@ -30,6 +31,8 @@ pub(crate) struct LocalOpens {
     handles: BTreeMap<InodeNo, HandleId>,
     /// When each was opened. One that is over may still be here.
     order: VecDeque<(Mono, InodeNo, HandleId)>,
+    /// Those that were released while they are being registered.
+    released: BTreeSet<HandleId>,
     /// Those that are over since the frontend has asked last.
     ended: Vec<InodeNo>,
     pub(crate) writers: LocalWriters,
@@ -116,12 +119,16 @@ impl Client {
     }
 
     /// A local handle is released: no request is needed, unless it is being registered. Returns whether
-    /// that is all.
+    /// it is one.
     pub(crate) fn release_local(&mut self, handle: HandleId) -> bool {
         let Some(file) = self.handles.get(handle) else { return false };
-        let is_local = self.local.handles.get(&file.inode) == Some(&handle);
-        if !is_local || file.reopening {
+        if self.local.handles.get(&file.inode) != Some(&handle) {
             return false;
+        }
+        if file.reopening {
+            // What is under way, or sent again, would open it after the close.
+            self.local.released.insert(handle);
+            return true;
         }
         self.handles.remove(handle);
         self.local.end(file.inode);
@@ -141,6 +148,9 @@ impl Client {
         if result.is_err_and(|status| status == Status::Stale) {
             // Writes to it may have been answered by other lanes: its fsync must fail.
             self.lose_inode(file.inode);
+        }
+        if self.local.released.remove(&handle) {
+            self.close_without_caller(handle);
         }
     }
 }

@@ -150,6 +150,7 @@ fn what_stays_open_is_registered_and_closed_at_the_server() {
     harness.wait_ms(1);
     let register = harness.registers(handle);
     harness.closes_it(handle);
+    assert!(harness.requests.is_empty(), "a Reopen that is sent again would come behind the Close");
     harness.is_registered(&register);
     assert_eq!(harness.take().head.op, Op::Close);
     // Once it is not open so, it may be again.
