@@ -218,11 +218,12 @@ impl Simulation {
     }
 
     /// Whether a change that was answered early was then refused because a disk failed, or because the
-    /// lane is fenced since one did (R11.8); its client was told.
+    /// lane is fenced since one did (R11.8), and its client was told; or was under way when that died.
     pub(crate) fn has_early_failed(&self, tag: Tag) -> bool {
         self.mounts.iter().any(|mount| {
             let status = mount.early.failed.get(&tag);
-            matches!(status, Some(Status::Io | Status::ReadOnly))
+            let is_under_way = mount.early.under_way.is_some_and(|(under_way, _)| under_way == tag);
+            matches!(status, Some(Status::Io | Status::ReadOnly)) || (is_under_way && !mount.alive)
         })
     }
 
