@@ -158,7 +158,9 @@ impl Shards {
             Ok(decoded) => {
                 let recorded = self.stripes.get(&decoded.inode).map(|stripes| stripes.layout);
                 let object = self.known_or_new(decoded.inode);
-                object.layout = recorded.or(object.layout).or(request.layout);
+                // What a Widen states holds behind what came before it.
+                let stated = request.layout.filter(|_| request.op != wire::Op::Widen);
+                object.layout = recorded.or(object.layout).or(stated);
                 self.wait(turn, decoded.inode, decoded.pending);
                 Ok(())
             }

@@ -596,6 +596,30 @@ fn a_file_that_was_not_made_wide_durably_is_read_as_before() {
     }
 }
 
+/// Behind a start a Widen states the layout while a seek that states none waits for the object's size.
+#[test]
+fn a_seek_in_front_of_a_widen_finds_the_end_of_the_narrow_file() {
+    let (mut world, inode) = part_of_two(0);
+    let seek = Seek { inode, file_offset: 1 << 17, hole: true }.to_bytes();
+    let (token, op, shard) = (Token(77), Op::Seek, ShardId::data(0));
+    let request = DataRequest {
+        token,
+        op,
+        shard,
+        layout: None,
+        body: &seek,
+        bulk: None,
+        client: CLIENT,
+        kept: false,
+        behind: false,
+        is_cut: false,
+    };
+    world.with(|shards, turn| shards.submit(turn, &request)).unwrap();
+    world.ask(Op::Widen, &wire::Widen { inode }, None).unwrap();
+    let found = world.answers.remove(&token).expect("an answer");
+    assert!(matches!(found, Err(Status::NoDevice)), "{found:?}");
+}
+
 #[test]
 fn what_is_written_behind_follows_the_end_of_its_part() {
     const UNIT: u64 = 1 << 16;
