@@ -82,6 +82,15 @@ impl InodeRow {
         (self.mtime, self.mtime_set, self.ctime) = (times.mtime, times.mtime_set, times.ctime);
     }
 
+    /// The same with the size, space and times of the contents that a later row has, which was settled.
+    #[must_use]
+    pub fn with_contents_of(self, settled: &Self) -> Self {
+        let Self { size_bytes, allocated_bytes, size_at_data, mtime, mtime_set, ctime, .. } =
+            *settled;
+        let ctime = self.ctime.max(ctime);
+        Self { size_bytes, allocated_bytes, size_at_data, mtime, mtime_set, ctime, ..self }
+    }
+
     /// Whether a name in this directory is not the one that the row records.
     #[must_use]
     pub fn is_named_elsewhere(&self, dir: InodeNo) -> bool {

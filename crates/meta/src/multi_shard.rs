@@ -247,13 +247,18 @@ impl Shard {
         Ok(effect)
     }
 
-    /// A prepared change as applied: a directory without name and handle is removed, and an mtime
-    /// that is later than the preparation stays.
+    /// A prepared change as applied: a directory without name and handle is removed, an mtime that is
+    /// later than the preparation stays, and so does a size that was settled since.
     fn as_applied_now<'c>(&self, change: Change<'c>, prepared_by: Transno) -> Change<'c> {
         if let Change::Inode { row } = change {
             let is_removed = row.kind == FileKind::Directory && row.nlink == 0;
             if is_removed && self.handles.is_free(row.inode) {
                 return Change::InodeRemoved { inode: row.inode };
+            }
+            let known = self.state.inode(row.inode).map(|known| known.row);
+            if let Some(settled) = known.filter(|known| row.size_at_data && !known.size_at_data) {
+                // It is locked since it was read: nobody has opened it to write.
+                return Change::Inode { row: row.with_contents_of(&settled) };
             }
         }
         if let Change::Touch { inode, mtime, ctime, nlink_delta, entry_delta } = change {

@@ -3,9 +3,10 @@
 use super::{ALICE, BOB, Harness, ROOT, read_handle, root, setattr, user, write_handle};
 use crate::{Effect, Shard};
 use alloc::vec::Vec;
+use disk::{Change, InodeRow, TxnChange, TxnId};
 use wire::{
     Bytes, Close, Contents, Handle, HandleId, InodeNo, Op, Open, OpenFor, PrivilegedBits, Reopen,
-    Rmdir, SetTime, Setattr, ShardId, Status, Term, Timestamp, Transno, attr_flag,
+    Rmdir, SetTime, Setattr, ShardId, Status, Term, Timestamp, Transno, Wire as _, attr_flag,
 };
 
 fn contents(size_bytes: u64, write_secs: i64) -> Contents {
@@ -393,4 +394,27 @@ fn a_shard_with_too_many_terms_for_a_generation_makes_no_inode() {
     harness.shard.start_term(Term(1 << 19));
     let refused = harness.create(super::root(), ROOT, "none", 0o644);
     assert_eq!(refused.unwrap_err(), Status::NoSpace);
+}
+
+#[test]
+fn a_size_that_is_settled_while_a_transaction_has_the_file_locked_stays_settled() {
+    let mut harness = Harness::new();
+    let file = harness.file(ROOT, "f", 0o644);
+    assert_eq!(harness.open(file, write_handle(2)), Status::Ok);
+    let closed = close(&mut harness, file, 2);
+    let read = harness.shard.state.inode(file).unwrap().row;
+    let ctime = Timestamp { secs: 500, nanos: 0 };
+    let part = Change::Inode { row: InodeRow { nlink: 2, ctime, ..read } }.to_bytes();
+    let txn = TxnId { coordinator: ShardId::meta(1), number: 9 };
+    let (mut prepared, mut changes) = (Vec::new(), Vec::new());
+    let by = harness.shard.prepare(txn, &part, &mut prepared, &mut changes).unwrap().transno;
+    harness.log.push((by, changes));
+    settle(&mut harness, closed, contents(20, 600));
+    let (done, mut changes) = (Change::Txn(TxnChange::Done { txn }), Vec::new());
+    let applied = harness.shard.apply_part((by, &prepared), &done, &mut changes).unwrap();
+    harness.log.push((applied.transno, changes));
+    harness.shard.release(txn);
+    let attr = harness.attr(file);
+    assert_eq!((attr.nlink, attr.size_bytes, attr.flags & attr_flag::SIZE_AT_DATA), (2, 20, 0));
+    assert_eq!((attr.mtime.secs, attr.ctime.secs), (600, 600));
 }
