@@ -223,7 +223,8 @@ impl Step {
                 size_bytes,
             },
             Self::Write { object_offset, bulk, block_bytes } => {
-                ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes }
+                let log_first = false;
+                ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes, log_first }
             }
         }
     }

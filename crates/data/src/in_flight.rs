@@ -37,6 +37,8 @@ pub(crate) enum InFlight {
     Glimpse { inode: InodeNo, glimpsing: Glimpsing, change_no: u64 },
     /// A write or append.
     Write { inode: InodeNo, effect: Effect, end: u64, exclusive: bool },
+    /// A write that has its number already.
+    LogFirst { inode: InodeNo },
     /// A truncation or allocation, and the size afterwards.
     Reshape { inode: InodeNo, effect: Effect, size_bytes: u64 },
     /// A seek in one of its objects.

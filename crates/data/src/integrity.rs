@@ -197,6 +197,7 @@ impl Shards {
                 | InFlight::Glimpse { .. }
                 | InFlight::Write { .. }
                 | InFlight::WritePiece { .. }
+                | InFlight::LogFirst { .. }
                 | InFlight::Reshape { .. }
                 | InFlight::Seek { .. }
                 | InFlight::Trim { .. }

@@ -30,6 +30,7 @@ mod in_flight;
 mod integrity;
 mod list;
 mod log;
+mod log_first;
 mod object;
 mod order;
 mod outcome;

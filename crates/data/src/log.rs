@@ -45,9 +45,7 @@ impl Shards {
             return false;
         }
         self.held_bytes = held_bytes;
-        (object.sync_running, object.load_running) = (true, true);
-        (object.unsynced_bytes, object.urgent) = (0, false);
-        core::mem::swap(&mut object.written, &mut object.syncing);
+        object.begin_load();
         let encoded = turn.arena.write(|out| {
             let mut to = Writer::new(out);
             ranges.iter().for_each(|range| to.write(range));

@@ -18,7 +18,7 @@ use crate::{Answer, Token};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use disk::ContentsChange;
-use interface::{Mono, ObjectStat};
+use interface::{Bulk, Mono, ObjectStat};
 use wire::{ClientUuid, Contents, Layout, Timestamp, Transno};
 
 /// A change that was applied to the object but is not durable there yet.
@@ -118,6 +118,8 @@ pub(crate) struct Object {
     pub(crate) written: Vec<Effect>,
     pub(crate) syncing: Vec<Effect>,
     pub(crate) sync_running: bool,
+    /// A write in progress that has its number already: the log may have its bytes first.
+    pub(crate) log_first: Option<Bulk>,
     /// Its changes are being loaded for the log, which stands for the sync: no other change begins.
     pub(crate) load_running: bool,
     /// The bytes of `written`, and when the first of them came.
@@ -162,6 +164,7 @@ impl Object {
             written: Vec::new(),
             syncing: Vec::new(),
             sync_running: false,
+            log_first: None,
             load_running: false,
             unsynced_bytes: 0,
             unsynced_since: Mono(0),
@@ -294,6 +297,13 @@ impl Object {
             self.stat = Some(ObjectStat { size_bytes: 0, allocated_bytes: 0 });
             self.absent = true;
         }
+    }
+
+    /// Its unsynced changes are loaded for the log, in place of a sync.
+    pub(crate) const fn begin_load(&mut self) {
+        (self.sync_running, self.load_running) = (true, true);
+        (self.unsynced_bytes, self.urgent) = (0, false);
+        core::mem::swap(&mut self.written, &mut self.syncing);
     }
 
     /// Takes all queued changes.

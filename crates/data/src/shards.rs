@@ -70,6 +70,9 @@ pub struct Shards {
     sync_urgent: bool,
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
+    /// Until then writes may be answered before they are in their objects; one wanted to.
+    pub(crate) log_first_until: Mono,
+    pub(crate) log_first_wanted: bool,
     /// Nothing more will be recorded.
     pub(crate) fenced: bool,
 }
@@ -131,6 +134,8 @@ impl Shards {
             sync_urgent: false,
             read_bytes: 0,
             written_bytes: 0,
+            log_first_until: Mono(0),
+            log_first_wanted: false,
             fenced: false,
         }
     }
@@ -268,6 +273,10 @@ impl Shards {
             if object.sync_running {
                 return true;
             }
+            if object.log_first.is_some() {
+                let is_urgent = object.urgent;
+                return !(is_urgent && self.load_log_first(turn, *inode, log_bytes));
+            }
             let due = time_has_come
                 || object.urgent
                 || object.unsynced_bytes >= self.shape.unsynced_bytes_max;
@@ -287,6 +296,11 @@ impl Shards {
     pub(crate) fn waits_for_sync(&mut self, inode: InodeNo) {
         let Some(object) = self.objects.get(&inode) else { return };
         if object.sync_running || object.written.is_empty() {
+            return;
+        }
+        if object.log_first.is_some() {
+            // It is not synced before it has ended.
+            self.sync_urgent |= object.urgent;
             return;
         }
         let first = self.unsynced_since.unwrap_or(object.unsynced_since);

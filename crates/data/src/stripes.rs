@@ -212,7 +212,9 @@ impl Shards {
     ) {
         if !self.is_striped(inode) {
             let (object, object_offset) = (self.object_name(inode, 0), file_offset);
-            let action = ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes };
+            let log_first = false;
+            let action =
+                ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes, log_first };
             return turn.act(action);
         }
         let range = file_offset..file_offset.saturating_add(u64::from(bulk.bulk_bytes));

@@ -7,6 +7,7 @@ mod comparisons;
 mod evicted;
 mod lists;
 mod log;
+mod log_first;
 mod privileged_bits;
 mod sizes;
 mod stripes;

@@ -37,6 +37,13 @@ impl Shards {
                 // From here on the disk has it, and there is something to record when it goes.
                 let write_time_ns = object.write_time_ns;
                 self.logged.insert(inode, LoggedState { size_bytes: None, write_time_ns });
+                if self.may_log_first(inode, &pending, turn.now.mono)
+                    && let QueuedOp::Write { token, bulk: Some(bulk), client, .. }
+                    | QueuedOp::Append { token, bulk: Some(bulk), client, .. } = pending
+                {
+                    self.write_log_first(turn, inode, (token, client), bulk);
+                    continue;
+                }
             }
             self.begin(turn, inode, pending);
         }
@@ -233,6 +240,7 @@ impl Shards {
                 | InFlight::Glimpse { .. }
                 | InFlight::Write { .. }
                 | InFlight::WritePiece { .. }
+                | InFlight::LogFirst { .. }
                 | InFlight::Reshape { .. }
                 | InFlight::Seek { .. }
                 | InFlight::Trim { .. }
@@ -269,6 +277,7 @@ impl Shards {
                 | InFlight::ReadList { .. }
                 | InFlight::Write { .. }
                 | InFlight::WritePiece { .. }
+                | InFlight::LogFirst { .. }
                 | InFlight::Seek { .. }
                 | InFlight::Reshape { .. }
                 | InFlight::Trim { .. }
@@ -302,6 +311,7 @@ impl Shards {
                 self.on_write_ended(turn, (inode, exclusive), effect, done);
             }
             Some(InFlight::WritePiece { list_no }) => self.on_piece_written(turn, list_no, result),
+            Some(InFlight::LogFirst { inode }) => self.on_log_first_ended(turn, inode, result),
             Some(InFlight::Reshape { inode, effect, size_bytes }) => {
                 self.on_reshaped(turn, inode, effect, result.map(|()| size_bytes));
                 self.ran_alone(turn, inode);

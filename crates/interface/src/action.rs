@@ -297,6 +297,10 @@ pub enum ObjectAction {
         bulk: Bulk,
         /// Block size of the checksums, which cover aligned blocks; 0: no checksums.
         block_bytes: u32,
+        /// The log may have the change, with its bytes, before the object has it: until the write
+        /// has ended, the rows take over no batch that is appended from now on. If it fails, none
+        /// at all.
+        log_first: bool,
     },
     /// Compute checksums of ranges of an object as it is now. Answered by
     /// [`crate::ObjectEvent::Sums`].
@@ -316,6 +320,14 @@ pub enum ObjectAction {
         object: Object,
         /// Encoded [`crate::SumRange`]s, at least one; adjacent ones are read at once.
         ranges: Span,
+    },
+    /// Load the bytes of a write that has not ended. Answered by [`crate::ObjectEvent::Loaded`], at
+    /// once.
+    LoadWrite {
+        /// Returned with the outcome.
+        ticket: Ticket,
+        /// The bytes.
+        bulk: Bulk,
     },
     /// Set an object's size; the object is created if it does not exist. Answered by
     /// [`crate::ObjectEvent::Done`]; not durable yet.

@@ -10,6 +10,7 @@ use crate::deadlock::Searches;
 use crate::destroy::Destroys;
 use crate::evictions::Evictions;
 use crate::export::Table;
+use crate::free_space::FreeSpace;
 use crate::freeze::Freezing;
 use crate::keys::Keys;
 use crate::leases::Leases;
@@ -94,6 +95,7 @@ pub struct Lane {
     /// The limits that were reached.
     pub(crate) limit_log: LimitLog,
     pub(crate) refusals: Refusals,
+    pub(crate) free_space: FreeSpace,
     /// The timer that the runtime was asked for.
     wake_at: Option<Mono>,
     stage: Stage,
@@ -176,6 +178,7 @@ impl Lane {
             traces: Traces::new(config.limits.slow_ms, !config.limits.observes),
             limit_log: LimitLog::default(),
             refusals: Refusals::default(),
+            free_space: FreeSpace::default(),
             wake_at: None,
             stage: Stage::Serving,
             scratch: Scratch::default(),
@@ -224,7 +227,7 @@ impl Lane {
             StoreEvent::Logged { result, .. } => self.on_logged(turn, result),
             StoreEvent::LogSpace(space) => self.commit.set_space(space),
             StoreEvent::Space { ticket: Ticket(crate::ticket::FREE_SPACE_TICKET), result } => {
-                self.on_free_space(result.ok());
+                self.on_free_space(turn.now.mono, result.ok());
             }
             StoreEvent::Space { ticket, result } => self.on_space(turn, ticket, result),
             StoreEvent::Rows { ticket, result } if ticket.0 & TICKET_TAG == PATH_TICKET => {
@@ -399,6 +402,9 @@ impl Core for Lane {
         let sum_recording = self.sum_recording();
         self.data.settle(turn, sum_recording, self.contents_space_bytes());
         self.on_outcomes(turn);
+        if self.data.take_log_first_wanted() {
+            self.ask_for_space(turn);
+        }
         self.recover(turn);
         self.shrink(turn.now.mono);
         self.destroy(turn);

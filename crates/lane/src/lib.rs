@@ -49,6 +49,7 @@ mod evictions;
 mod export;
 mod export_ops;
 mod file_locks;
+mod free_space;
 mod freeze;
 mod handshake;
 mod identity;

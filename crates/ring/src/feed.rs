@@ -206,6 +206,10 @@ impl RowQueries {
 #[derive(Debug)]
 struct Shared {
     lane: LaneId,
+    /// The packed position up to which the rows may take over the log.
+    ready: AtomicU64,
+    /// A write failed whose bytes the log may have alone.
+    has_failed_contents: AtomicBool,
     /// Log bytes that were written and are no longer needed.
     freed_bytes: AtomicU64,
     lengths: LogLengths,
@@ -239,6 +243,8 @@ impl Feed {
         applier.durable(waker.lane()).store(start.packed(), Ordering::Release);
         let shared = Shared {
             lane: waker.lane(),
+            ready: AtomicU64::new(start.packed()),
+            has_failed_contents: AtomicBool::new(false),
             freed_bytes: AtomicU64::new(0),
             lengths,
             next: Mutex::new(None),
@@ -267,10 +273,17 @@ impl Feed {
         self.shared.lengths.segment_bytes
     }
 
-    /// Everything before this position is durable.
+    /// Everything before this position is durable, and the writes that it may have bytes of have
+    /// ended.
     #[must_use]
-    pub fn durable(&self) -> LogPosition {
-        LogPosition::unpacked(self.shared.applier.durable(self.shared.lane).load(Ordering::Acquire))
+    pub fn ready(&self) -> LogPosition {
+        LogPosition::unpacked(self.shared.ready.load(Ordering::Acquire))
+    }
+
+    /// Whether such a write has failed: its object lacks bytes that the log may have.
+    #[must_use]
+    pub fn has_failed_contents(&self) -> bool {
+        self.shared.has_failed_contents.load(Ordering::Acquire)
     }
 
     /// Whether the lane will need another file soon and has none.
@@ -312,10 +325,26 @@ impl Feed {
 
     // --- for the lane ----------------------------------------------------------------------------
 
-    /// Sets the log's durable position. Returns whether a thread was woken, which is a system call.
-    pub(crate) fn announce(&self, position: LogPosition) -> bool {
+    /// Sets the log's durable position.
+    pub(crate) fn set_durable(&self, position: LogPosition) {
         self.shared.applier.durable(self.shared.lane).store(position.packed(), Ordering::Release);
+    }
+
+    /// Sets the position up to which the rows may take over the log. Returns whether a thread was
+    /// woken, which is a system call.
+    pub(crate) fn set_ready(&self, position: LogPosition) -> bool {
+        self.shared.ready.store(position.packed(), Ordering::Release);
         self.shared.applier.announce()
+    }
+
+    /// A write failed whose bytes the log may have alone: nothing is taken over any more. Returns
+    /// whether a thread was woken.
+    pub(crate) fn fail_contents(&self) -> bool {
+        if self.shared.has_failed_contents.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.shared.applier.mark_urgent();
+        true
     }
 
     /// The durable position of each lane's log.

@@ -5,9 +5,10 @@ use crate::counters::Counters;
 use crate::driver::{Driver, Op, Token};
 use crate::fault::{Fault, FaultPoint};
 use crate::lists::Lists;
+use crate::log_first::LogFirst;
 use crate::sums::SumJobs;
-use interface::{Arena, Bulk, Errno, Event, Now, Span};
-use wire::FrameKind;
+use interface::{Arena, Bulk, Errno, Event, Now, ObjectEvent, Span};
+use wire::{Bytes, FrameKind, Writer};
 
 /// Minimum length of a read that may stay a range of the file: below it, the two calls that check
 /// whether it can and the additional call that sends it cost as much as the copy.
@@ -22,6 +23,7 @@ pub(crate) struct IoContext {
     pub(crate) pool: Pool,
     pub(crate) lists: Lists,
     pub(crate) sum_jobs: SumJobs,
+    pub(crate) log_first: LogFirst,
     pub(crate) arena: Arena,
     /// Events for the core, in order.
     pub(crate) events: Vec<Event>,
@@ -70,6 +72,17 @@ impl IoContext {
             Some(errno) => self.driver.complete(token, Err(errno)),
             // SAFETY: the caller vouches.
             None => unsafe { self.driver.queue(token, op) },
+        }
+    }
+
+    /// Loads the bytes of writes in progress that the log wants, each encoded as those of one range.
+    pub(crate) fn load_log_first(&mut self) {
+        for (ticket, bulk) in self.log_first.take_wanted() {
+            let (start, bulk_bytes) = (bulk.start as usize, bulk.bulk_bytes as usize);
+            let bytes = self.pool.bytes(bulk.buf, start, bulk_bytes);
+            let loaded = self.arena.write(|out| Writer::new(out).write(&Bytes(bytes)));
+            self.pool.release(bulk.buf);
+            self.events.push(Event::Object(ObjectEvent::Loaded { ticket, result: Ok(loaded) }));
         }
     }
 

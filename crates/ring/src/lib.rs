@@ -42,6 +42,7 @@ mod limits;
 mod listen;
 mod lists;
 mod log;
+mod log_first;
 mod mailbox;
 mod memory;
 mod mount;

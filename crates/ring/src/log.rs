@@ -188,7 +188,9 @@ impl Log {
     fn announce(&self, io: &mut IoContext) {
         let Some(feed) = &self.config.feed else { return };
         let place = LogPosition { segment_no: self.segment_no, offset: self.end_offset };
-        let mut woken = feed.announce(place);
+        feed.set_durable(place);
+        io.log_first.hold(place);
+        let mut woken = pass_on(feed, io);
         feed.hurry(self.written_bytes);
         if self.end_offset > feed.file_bytes() / 2 {
             woken |= feed.request_segment();
@@ -361,6 +363,10 @@ impl Log {
 
     /// Writes a slowed batch whose time has come, and requests more space.
     pub(crate) fn on_turn(&mut self, io: &mut IoContext) {
+        if let Some(feed) = &self.config.feed {
+            let woken = pass_on(feed, io);
+            io.counters.syscall_count += u64::from(woken);
+        }
         if let Slowed::Until(until) = self.slowed
             && until <= io.now.mono
         {
@@ -431,4 +437,12 @@ impl Log {
         self.go_on(io);
         self.reserve_ahead(io);
     }
+}
+
+/// Lets the rows take over what they may. Returns whether a thread was woken.
+fn pass_on(feed: &Feed, io: &mut IoContext) -> bool {
+    if io.log_first.has_failed() {
+        return feed.fail_contents();
+    }
+    io.log_first.take_ready().is_some_and(|place| feed.set_ready(place))
 }

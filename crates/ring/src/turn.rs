@@ -29,6 +29,7 @@ use crate::kernel::Kernel;
 use crate::listen::Listener;
 use crate::lists::Lists;
 use crate::log::Log;
+use crate::log_first::LogFirst;
 use crate::mailbox::{Mailbox, Mesh, Relayed, Stopper};
 use crate::named_buffers::NamedBuffers;
 use crate::objects::Objects;
@@ -136,6 +137,7 @@ impl Ring {
             pool: Pool::new(config.limits.buffer_bytes_max),
             lists: Lists::default(),
             sum_jobs: SumJobs::default(),
+            log_first: LogFirst::default(),
             arena: Arena::new(),
             events: Vec::new(),
             counters: Counters::default(),
@@ -341,6 +343,7 @@ impl Parts {
             kernel.read(&mut self.io);
         }
         self.look_up_callers();
+        self.io.load_log_first();
         let starving = self.is_starved();
         self.conns.expire(starving, &mut self.io);
         self.io.pool.trim(self.io.now.mono);
@@ -427,6 +430,7 @@ impl Parts {
         let busy = self.life != LaneState::On
             || !self.io.events.is_empty()
             || !self.groups_wanted.is_empty()
+            || self.io.log_first.is_wanted()
             || !self.signals_wanted.is_empty()
             || self.io.driver.has_completions()
             || self.conns.is_ready()

@@ -124,6 +124,7 @@ impl Simulation {
             | Operation::Log { .. }
             | Operation::Stat { .. }
             | Operation::Seek { .. }
+            | Operation::LoadWrite { .. }
             | Operation::Space { .. }
             | Operation::ReadRows { .. } => false,
         });
@@ -158,6 +159,8 @@ impl Simulation {
         let failing = self.plan.faults.disk == DiskBehaviour::Failing && !self.mended;
         let disk_rates = self.plan.faults.disk_rates;
         let per_mille = match operation {
+            // It reads memory.
+            Operation::LoadWrite { .. } => 0,
             Operation::Log { .. } => disk_rates.log,
             Operation::Patch { .. } | Operation::Remove { .. } => disk_rates.change,
             Operation::Sync { .. } => disk_rates.sync,

@@ -216,13 +216,7 @@ impl Plan {
                 self.has_bit_rot = rule == Rule::VerifyContents;
                 self.sync = self.has_bit_rot;
             }
-            Rule::ContentsFlush | Rule::ContentsOrder => {
-                self.contend(&WRITES);
-                (self.sync, self.speeds.log_ns) = (true, 100 * US);
-                self.applies = rule == Rule::ContentsFlush;
-                // Some writes are too long for the log.
-                (self.logged_bytes_max, self.write_bytes_max) = (64, 300);
-            }
+            Rule::ContentsFlush | Rule::ContentsOrder | Rule::LogFirst => self.log_contents(rule),
             Rule::VerifyEvicted => {
                 self.contend(&REREADS);
                 (self.block_bytes, self.quiet_ms) = (16, 1);
@@ -307,7 +301,7 @@ impl Plan {
     }
 
     /// Few clients use one directory, the log is slow, and a client dies with the server.
-    fn contend(&mut self, mix: &[(Kind, u64)]) {
+    pub(crate) fn contend(&mut self, mix: &[(Kind, u64)]) {
         self.client_lanes.resize_with(self.client_lanes.len().clamp(2, 3), || 2);
         (self.meta_shard_count, self.server_lane_count_max) = (1, 1);
         self.choice_count = self.choice_count.min(2);
@@ -589,5 +583,5 @@ const REWRITES: [(Kind, u64); 4] =
 const REREADS: [(Kind, u64); 4] =
     [(Kind::Create, 2), (Kind::Open, 4), (Kind::Write, 4), (Kind::Read, 12)];
 
-const WRITES: [(Kind, u64); 5] =
+pub(crate) const WRITES: [(Kind, u64); 5] =
     [(Kind::Create, 3), (Kind::Open, 4), (Kind::Write, 6), (Kind::Close, 3), (Kind::Sync, 2)];

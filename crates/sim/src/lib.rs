@@ -68,6 +68,7 @@ mod faults;
 mod generations;
 mod kills;
 mod local_opens;
+mod logged;
 mod lying_disk;
 mod malicious_client;
 mod membership;

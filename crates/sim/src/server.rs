@@ -362,6 +362,7 @@ impl Simulation {
         let log = (server.boot_id, narrow_u16(at.1));
         let Some(sim_lane) = server.lanes.get_mut(at.1) else { return };
         let operation = Operation::of(action, log, &sim_lane.state, server.store.patch_count());
+        server.store.begin(&operation);
         let is_log = operation.is_log();
         if is_log && sim_lane.operations.values().any(Operation::is_log) {
             return self.violates(format!("server lane {at:?}: two appends at a time"));

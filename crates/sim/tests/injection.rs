@@ -227,5 +227,6 @@ mod rules {
         cut_once CutOnce,
         cut_home_once CutHomeOnce,
         peer_lane_received PeerLaneReceived,
+        log_first LogFirst,
     }
 }

@@ -146,8 +146,7 @@ impl Work {
     /// Sleeps until a lane has written.
     fn sleep(&self) {
         self.applier.fall_asleep();
-        let news =
-            |lane: &Lane| lane.tail.place() < lane.feed.durable() || lane.feed.needs_segment();
+        let news = |lane: &Lane| lane.tail.place() < lane.feed.ready() || lane.feed.needs_segment();
         while !self.lanes.iter().any(news)
             && !self.applier.is_urgent()
             && !self.stop.load(Ordering::SeqCst)
@@ -213,15 +212,18 @@ impl Work {
         let mut gathering = self.row_store.gather(spare)?;
         let (mut round_bytes, mut shards, mut piece) = (0, Vec::new(), Vec::new());
         let mut logged = false;
+        if self.lanes.iter().any(|lane| lane.feed.has_failed_contents()) {
+            return Err(TailError::Objects(io::Error::other("a write failed")));
+        }
         for (tail, lane) in tails.iter_mut().zip(&self.lanes) {
-            let durable = lane.feed.durable();
+            let ready = lane.feed.ready();
             let start_bytes = tail.read_bytes();
             let mut touched = Vec::new();
-            while tail.place() < durable
+            while tail.place() < ready
                 && round_bytes + (tail.read_bytes() - start_bytes) < ROUND_BYTES_MAX
                 && !gathering.is_full()
             {
-                tail.read(durable, &mut piece, |record| {
+                tail.read(ready, &mut piece, |record| {
                     if !touched.contains(&record.shard) {
                         touched.push(record.shard);
                     }

@@ -90,6 +90,24 @@ fn when_the_rows_are_full_the_server_continues_until_its_log_is_full() {
 }
 
 #[test]
+fn after_a_failed_write_that_the_log_may_have_alone_nothing_goes_to_the_rows() {
+    let (_folder, path) = new_store();
+    let mut store = store::open(&path).unwrap();
+    let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+    let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
+    let mut writer = Writer::new(store.boot_id(), (0, 2000), |_| ());
+    writer.fails_write = true;
+    let alarms = write(&store, &row_store, pace, &mut writer);
+    assert_eq!(alarms.len(), 1, "{alarms:?}");
+    assert!(alarms[0].contains("cannot be made durable"), "{alarms:?}");
+    assert_eq!(writer.lsn, 2000, "the log goes on");
+    assert!(found(&row_store).1 <= 10 * writer::BATCH_RECORD_COUNT);
+    drop((row_store, store));
+    // The next start has all of it.
+    assert_eq!(live(&path, 100, |_| ()), 2000);
+}
+
+#[test]
 fn rows_of_an_older_copy_are_refused() {
     let (folder, path) = new_store();
     live(&path, 200, |_| ());

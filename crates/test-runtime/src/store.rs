@@ -41,8 +41,11 @@ pub struct Store {
     evicted: BTreeSet<Object>,
     /// Removed since they were last written to.
     removed: BTreeSet<Object>,
-    /// A sync has failed in this boot: what the log alone has stays there.
+    /// A sync has failed in this boot, or a write that the log may have first: what the log alone has
+    /// stays there.
     has_failed_sync: bool,
+    /// Writes in progress that the log may have first.
+    log_first_count: u32,
 }
 
 impl Store {
@@ -57,6 +60,14 @@ impl Store {
             evicted: BTreeSet::new(),
             removed: BTreeSet::new(),
             has_failed_sync: false,
+            log_first_count: 0,
+        }
+    }
+
+    /// An operation begins.
+    pub fn begin(&mut self, operation: &Operation) {
+        if let Operation::Patch { log_first: true, .. } = operation {
+            self.log_first_count += 1;
         }
     }
 
@@ -107,7 +118,17 @@ impl Store {
                 let result = result.map(|()| Span::default());
                 Incoming::new(ObjectEvent::Loaded { ticket, result }, loaded)
             }
-            Operation::Patch { ticket, object, patch, block_bytes } => {
+            Operation::LoadWrite { ticket, bytes } => {
+                let mut loaded = (bytes.len() as u32).to_le_bytes().to_vec();
+                loaded.extend_from_slice(&bytes);
+                let result = Ok(Span::default());
+                Incoming::new(ObjectEvent::Loaded { ticket, result }, loaded)
+            }
+            Operation::Patch { ticket, object, patch, block_bytes, log_first } => {
+                if log_first {
+                    self.log_first_count -= 1;
+                    self.has_failed_sync |= result.is_err();
+                }
                 let sums = if block_bytes > 0 { patch.sums(block_bytes) } else { Vec::new() };
                 if result.is_ok() {
                     self.removed.remove(&object);
@@ -190,7 +211,7 @@ impl Store {
             }
         }
         self.files.retain(|_, file| file.base.is_some());
-        self.has_failed_sync = false;
+        (self.has_failed_sync, self.log_first_count) = (false, 0);
     }
 
     // ---- objects ----
@@ -394,6 +415,9 @@ impl Store {
             }
         }
         if !objects.is_empty() && self.has_failed_sync {
+            return None;
+        }
+        if self.log_first_count > 0 && rules.hold(Rule::LogFirst) {
             return None;
         }
         for object in objects.into_iter().filter(|_| rules.hold(Rule::ContentsFlush)) {

@@ -169,6 +169,8 @@ rules! {
     CutHomeOnce "cut-home-once",
     /// A client lane says of another one only that it has received replies that it has received.
     PeerLaneReceived "peer-lane-received",
+    /// No record goes to the rows that may have bytes of a write whose object does not have them yet.
+    LogFirst "log-first",
 }
 
 impl Rule {

@@ -80,7 +80,7 @@ impl Lane {
             || attr.flags & attr_flag::XATTRS != 0
             || attr.inode.shard() != received.request.shard
             || !writing.has_room_for_directory(client)
-            || !writing.has_space_for(client)
+            || !writing.has_space_for(client, self.free_space.free_bytes())
         {
             return 0;
         }

@@ -68,7 +68,7 @@ impl Lane {
             || writing.has(inode)
             || !writing.was_never_taken(inode)
             || !writing.has_room()
-            || !writing.has_space_for(client)
+            || !writing.has_space_for(client, self.free_space.free_bytes())
             || self.leases.heat.is_hot(key, now)
             || self.leases.is_awaited(key, now)
         {

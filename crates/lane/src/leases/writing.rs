@@ -23,7 +23,7 @@ use crate::request::ReceivedRequest;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use disk::Change;
-use interface::{Action, Mono, StoreAction, StoreSpace, Ticket, Turn};
+use interface::{Action, Mono, Turn};
 use meta::LeaseKey;
 use wire::{
     Claim, ClientUuid, Create, Created, HEADER_BYTES, InodeNo, LeaseNo, NewFiles, Op, OpenFor,
@@ -42,8 +42,6 @@ const FENCE_COUNT_MAX: usize = 65_536;
 /// A client has at most this many bytes under way: [`wire::BEHIND_BYTES_MAX`] of each client that
 /// holds such leases are promised, and at most this part of the free space.
 const PROMISED_PART: u64 = 64;
-/// How old the known free space may be.
-const SPACE_MS_MAX: u64 = 1_000;
 
 /// Who changes a file or directory behind.
 #[derive(Clone, Copy, Debug)]
@@ -77,9 +75,6 @@ pub(super) struct Writing {
     taken: BTreeMap<InodeNo, ClientUuid>,
     /// Of directories, for checks of a simulation.
     taken_directories: BTreeSet<InodeNo>,
-    free_bytes: u64,
-    /// When the free space was asked for.
-    asked_at: Option<Mono>,
 }
 
 impl Writing {
@@ -94,8 +89,6 @@ impl Writing {
             fences: BTreeSet::new(),
             taken: BTreeMap::new(),
             taken_directories: BTreeSet::new(),
-            free_bytes: 0,
-            asked_at: None,
         }
     }
 
@@ -142,11 +135,11 @@ impl Writing {
         Some(client)
     }
 
-    /// Whether what this client has under way besides will fit.
-    pub(super) fn has_space_for(&self, client: ClientUuid) -> bool {
+    /// Whether what this client has under way besides will fit such a free space.
+    pub(super) fn has_space_for(&self, client: ClientUuid, free_bytes: u64) -> bool {
         let others = self.clients.keys().filter(|other| **other != client).count();
         let count = u64::try_from(others).unwrap_or(u64::MAX).saturating_add(1);
-        self.free_bytes / PROMISED_PART >= wire::BEHIND_BYTES_MAX.saturating_mul(count)
+        free_bytes / PROMISED_PART >= wire::BEHIND_BYTES_MAX.saturating_mul(count)
     }
 
     /// Whether there may be a further one.
@@ -334,7 +327,7 @@ impl Lane {
         if !writes
             || attr.inode.shard() != received.request.shard
             || !writing.has_room()
-            || !writing.has_space_for(client)
+            || !writing.has_space_for(client, self.free_space.free_bytes())
         {
             return 0;
         }
@@ -425,24 +418,6 @@ impl Lane {
             self.leases.writing.insert_directory(inode, Writer { client, lease });
         }
         claims
-    }
-
-    /// Asks for the free space of the store, if it is not known any more.
-    pub(super) fn ask_for_space(&mut self, turn: &mut Turn<'_>) {
-        let now = turn.now.mono;
-        let writing = &mut self.leases.writing;
-        if writing.asked_at.is_none_or(|at| at.after_ms(SPACE_MS_MAX) <= now) {
-            if writing.asked_at.is_none_or(|at| at.after_ms(10 * SPACE_MS_MAX) <= now) {
-                writing.free_bytes = 0; // Not known any more.
-            }
-            writing.asked_at = Some(now);
-            turn.act(StoreAction::Space { ticket: Ticket(crate::ticket::FREE_SPACE_TICKET) });
-        }
-    }
-
-    /// The free space of the store.
-    pub(crate) fn on_free_space(&mut self, space: Option<StoreSpace>) {
-        self.leases.writing.free_bytes = space.map_or(0, |space| space.available_bytes);
     }
 
     /// A request was executed: a Reopen may claim a write lease, and a Close or a change of extended

@@ -91,6 +91,11 @@ impl TestServer {
     pub(super) fn begin(&mut self, index: usize, action: Action) {
         let host = &mut self.hosts[index];
         let operation = Operation::of(action, host.log, &host.state, self.store.patch_count());
+        self.store.begin(&operation);
+        if let Operation::LoadWrite { .. } = operation {
+            let loaded = self.store.complete(operation, Ok(()));
+            return host.state.deliver(loaded);
+        }
         let logging = operation.is_log() && host.operations.iter().any(Operation::is_log);
         assert!(!logging, "one append at a time");
         host.operations.push(operation);

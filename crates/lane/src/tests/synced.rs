@@ -3,7 +3,7 @@
 use super::peer::{HelloFields, Peer};
 use crate::test_server::{Kind, TestServer};
 use alloc::vec::Vec;
-use interface::Errno;
+use interface::{Errno, StoreEvent, StoreSpace, Ticket};
 use wire::{
     ClearPrivileges, InodeNo, Op, Read, Request, ShardId, Status, Wire, Write, request_flag,
 };
@@ -218,10 +218,79 @@ fn the_name_of_a_file_that_is_being_written_becomes_durable_with_its_contents() 
         writer.sync_behind(&mut server, shard);
     }
     server.run_turns_only(0);
-    assert_eq!(writer.answered(&mut server), []);
+    assert_eq!(writer.answered(&mut server), [(Op::Write, Status::Ok)]);
     server.run();
-    assert_eq!(writer.answered(&mut server).len(), 3);
+    assert_eq!(writer.answered(&mut server).len(), 2);
     assert_eq!(server.counters(0).batch_count, batch_count + 1);
+}
+
+/// Its object has not been made when the sync is answered.
+#[test]
+fn the_first_write_of_a_new_file_is_synced_without_its_object() {
+    for is_lost in [true, false] {
+        let mut server = TestServer::started(87, 1);
+        let mut writer = Writer::new(&mut server, 1);
+        writer.inode = writer.peer.create(&mut server, "new");
+        writer.write(&mut server, 0, b"first");
+        writer.sync(&mut server);
+        server.run_turns_only(0);
+        assert_eq!(writer.answered(&mut server), [(Op::Write, Status::Ok)]);
+        server.land_log(0);
+        server.run_turns_only(0);
+        assert_eq!(writer.answered(&mut server), [(Op::Sync, Status::Ok)]);
+        if !is_lost {
+            server.run();
+        }
+        server.crash_losing_all();
+        server.start(1);
+        let mut reader = Peer::new(&mut server, &HelloFields::new(2));
+        server.pass_ms(70_000);
+        server.run();
+        core::mem::swap(&mut writer.peer, &mut reader);
+        assert_eq!(writer.read(&mut server), b"first");
+    }
+}
+
+#[test]
+fn the_first_write_of_a_new_file_waits_for_its_object_unless_there_is_much_space() {
+    const ENOUGH: (u64, Option<u64>) = (4 << 30, Some(100_000));
+    for (available_bytes, available_file_count, is_first) in [
+        (ENOUGH.0, ENOUGH.1, true),
+        (ENOUGH.0, None, true),
+        (ENOUGH.0 - 1, ENOUGH.1, false),
+        (ENOUGH.0, ENOUGH.1.map(|count| count - 1), false),
+    ] {
+        let mut server = TestServer::started(89, 1);
+        let mut writer = Writer::new(&mut server, 1);
+        writer.inode = writer.peer.create(&mut server, "new");
+        server.pass_ms(2_000);
+        let ticket = Ticket(crate::ticket::FREE_SPACE_TICKET);
+        let (total_bytes, free_bytes) = (1 << 40, available_bytes);
+        let space = StoreSpace { total_bytes, free_bytes, available_bytes, available_file_count };
+        server.event(0, StoreEvent::Space { ticket, result: Ok(space) }.into());
+        writer.write(&mut server, 0, b"first");
+        server.run_turns_only(0);
+        assert_eq!(!writer.answered(&mut server).is_empty(), is_first, "{space:?}");
+        server.run();
+    }
+}
+
+#[test]
+fn after_a_first_write_that_fails_nothing_is_acknowledged_before_the_next_start() {
+    let mut server = TestServer::started(88, 1);
+    let mut writer = Writer::new(&mut server, 1);
+    writer.inode = writer.peer.create(&mut server, "new");
+    server.failing.push((Kind::Write, Errno(5)));
+    writer.write(&mut server, 0, b"first");
+    server.run();
+    assert_eq!(writer.answered(&mut server), [(Op::Write, Status::Ok)]);
+    assert!(server.failing.is_empty());
+    writer.sync(&mut server);
+    server.run();
+    assert_eq!(writer.answered(&mut server), [(Op::Sync, Status::Io)]);
+    let body = Read { inode: writer.inode, file_offset: 0, read_bytes: 10, accesses: false };
+    let got = writer.peer.ask_data(&mut server, (Op::Read, 0, writer.inode), &body, None);
+    assert_eq!(got.head.status, Status::Io);
 }
 
 #[test]

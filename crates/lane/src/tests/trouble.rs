@@ -92,6 +92,9 @@ fn a_reply_lost_to_a_broken_log_is_not_repeated() {
     let inode = peer.create(&mut server, "before");
     let shard = server.map.data_shard(inode, 0);
     assert_eq!(write(&mut peer, &mut server, inode, b"before"), Status::Ok);
+    // It is durable, or the next one would wait for its acknowledgement.
+    server.pass_ms(100);
+    server.run();
     server.failing.push((Kind::Log, Errno(5)));
     let asked = [peer.head(Op::Create, InodeNo::ROOT.shard(), 1), peer.head(Op::Write, shard, 2)];
     let bytes = Some(&b"bytes"[..]);

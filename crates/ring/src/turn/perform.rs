@@ -109,9 +109,21 @@ impl Parts {
             ObjectAction::ReadList { ticket, object, pieces, only_cached } => {
                 return self.read_list(ticket, object, (pieces, only_cached));
             }
-            ObjectAction::Write { ticket, object, object_offset: offset, bulk, block_bytes } => {
+            ObjectAction::Write {
+                ticket,
+                object,
+                object_offset: offset,
+                bulk,
+                block_bytes,
+                log_first,
+            } => {
                 io.pool.retain(bulk.buf);
-                (object, JobKind::Write { ticket, offset, bulk, block_bytes })
+                let log_first = if log_first { io.log_first.begin() } else { None };
+                (object, JobKind::Write { ticket, offset, bulk, block_bytes, log_first })
+            }
+            ObjectAction::LoadWrite { ticket, bulk } => {
+                io.pool.retain(bulk.buf);
+                return io.log_first.load(ticket, bulk);
             }
             ObjectAction::Sums { ticket, object, ranges } => {
                 let sums = io.sum_jobs.begin(ticket, Wanted::Sums, io.arena.get(ranges));

@@ -70,6 +70,8 @@ pub struct Recorder {
     pub maps: Vec<wire::Map>,
     /// Checksums, each with the number of bytes that it covers.
     pub sums: Vec<Vec<(u32, u32)>>,
+    /// Bytes for the log, as encoded.
+    pub loaded: Vec<Vec<u8>>,
 }
 
 impl Debug for Recorder {
@@ -100,6 +102,9 @@ impl Core for Recorder {
                 .collect();
             self.sums.push(numbers.chunks(2).map(|sum| (sum[0], sum[1])).collect());
         }
+        if let Event::Object(ObjectEvent::Loaded { result: Ok(loaded), .. }) = event {
+            self.loaded.push(turn.arena.get(loaded).to_vec());
+        }
         if !matches!(event, Event::Tick | Event::Net(NetEvent::FromThisHost { .. })) {
             self.events.push(event);
         }
@@ -127,7 +132,10 @@ pub fn write(
     let bulk = ring.bulk_of(bytes).unwrap();
     let known_count = recorder.events.len();
     ring.with(|turn| {
-        turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
+        let log_first = false;
+        let action =
+            ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes, log_first };
+        turn.act(action);
         turn.act(Action::Release { buf: bulk.buf });
     });
     turns(ring, recorder, |recorder| recorder.events.len() > known_count);
