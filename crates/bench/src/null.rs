@@ -312,7 +312,6 @@ impl NullFs {
                         object_offset: offset,
                         bulk,
                         block_bytes: 0,
-                        log_first: false,
                     }),
                     None => turn.act(ObjectAction::Read {
                         ticket,

@@ -223,8 +223,7 @@ impl Step {
                 size_bytes,
             },
             Self::Write { object_offset, bulk, block_bytes } => {
-                let log_first = false;
-                ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes, log_first }
+                ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes }
             }
         }
     }

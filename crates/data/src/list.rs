@@ -129,10 +129,7 @@ impl Shards {
                 Bulk { buf: bulk.buf, start, bulk_bytes: piece_bytes, crc32c: None, mac: NO_MAC };
             start += piece_bytes;
             let block_bytes = 0;
-            let log_first = false;
-            let action =
-                ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes, log_first };
-            turn.act(action);
+            turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
         }
         turn.act(Action::Release { buf: bulk.buf });
     }

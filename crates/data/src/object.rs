@@ -85,6 +85,17 @@ pub(crate) struct LoggedState {
     pub(crate) write_time_ns: u64,
 }
 
+/// A write that the log may have before its object has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogFirst {
+    pub(crate) bulk: Bulk,
+    /// Of the hold on the rows.
+    pub(crate) number: u64,
+    /// When the object is written at the latest, unless its log record is on the way.
+    pub(crate) until: Mono,
+    pub(crate) transno: Transno,
+}
+
 /// The state of a missing object.
 pub(crate) const NOTHING: ObjectStat = ObjectStat { size_bytes: 0, allocated_bytes: 0 };
 
@@ -118,8 +129,8 @@ pub(crate) struct Object {
     pub(crate) written: Vec<Effect>,
     pub(crate) syncing: Vec<Effect>,
     pub(crate) sync_running: bool,
-    /// A write in progress that has its number already: the log may have its bytes first.
-    pub(crate) log_first: Option<Bulk>,
+    /// Its first write, which has its number already and is not in the object yet.
+    pub(crate) log_first: Option<LogFirst>,
     /// Its changes are being loaded for the log, which stands for the sync: no other change begins.
     pub(crate) load_running: bool,
     /// The bytes of `written`, and when the first of them came.

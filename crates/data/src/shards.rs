@@ -73,6 +73,11 @@ pub struct Shards {
     /// Until then writes may be answered before they are in their objects; one wanted to.
     pub(crate) log_first_until: Mono,
     pub(crate) log_first_wanted: bool,
+    pub(crate) log_first_count: u64,
+    /// The objects that are still to be written, in the order of their writes.
+    pub(crate) log_first: VecDeque<InodeNo>,
+    /// When the first of them is to be, if it does not wait for the log.
+    pub(crate) log_first_at: Option<Mono>,
     /// Nothing more will be recorded.
     pub(crate) fenced: bool,
 }
@@ -136,6 +141,9 @@ impl Shards {
             written_bytes: 0,
             log_first_until: Mono(0),
             log_first_wanted: false,
+            log_first_count: 0,
+            log_first: VecDeque::new(),
+            log_first_at: None,
             fenced: false,
         }
     }
@@ -263,6 +271,11 @@ impl Shards {
     /// place of such syncs.
     pub fn settle(&mut self, turn: &mut Turn<'_>, sum_recording: SumRecording, log_bytes: u64) {
         self.close_quiet(turn, sum_recording);
+        self.sync_dirty(turn, log_bytes);
+        self.write_log_first(turn);
+    }
+
+    fn sync_dirty(&mut self, turn: &mut Turn<'_>, log_bytes: u64) {
         let time_has_come = self.sync_at().is_some_and(|at| at <= turn.now.mono);
         if !core::mem::take(&mut self.sync_urgent) && !time_has_come {
             return;
@@ -311,7 +324,7 @@ impl Shards {
     /// The next time at which a sync or a scan for checksums is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Mono> {
-        self.sync_at().into_iter().chain(self.close_at).min()
+        self.sync_at().into_iter().chain(self.close_at).chain(self.log_first_at).min()
     }
 
     fn sync_at(&self) -> Option<Mono> {
@@ -376,7 +389,7 @@ impl Shards {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let idle = self.in_flight.is_empty() && self.dirty.is_empty() && self.outcomes.is_empty();
-        idle && self.awaiting_sums.is_empty()
+        idle && self.awaiting_sums.is_empty() && self.log_first.is_empty()
     }
 
     /// Whether all written bytes are durable and recorded.

@@ -212,9 +212,7 @@ impl Shards {
     ) {
         if !self.is_striped(inode) {
             let (object, object_offset) = (self.object_name(inode, 0), file_offset);
-            let log_first = false;
-            let action =
-                ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes, log_first };
+            let action = ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes };
             return turn.act(action);
         }
         let range = file_offset..file_offset.saturating_add(u64::from(bulk.bulk_bytes));

@@ -41,7 +41,7 @@ impl Shards {
                     && let QueuedOp::Write { token, bulk: Some(bulk), client, .. }
                     | QueuedOp::Append { token, bulk: Some(bulk), client, .. } = pending
                 {
-                    self.write_log_first(turn, inode, (token, client), bulk);
+                    self.answer_log_first(turn, inode, (token, client), bulk);
                     continue;
                 }
             }

@@ -234,6 +234,19 @@ pub enum StoreAction {
         /// The bytes: one batch.
         batch: Span,
     },
+    /// The log may get bytes that their object does not have yet: the rows take over nothing that is
+    /// appended from now on, until [`StoreAction::ReleaseRows`].
+    HoldRows {
+        /// Higher than all before.
+        number: u64,
+    },
+    /// The object has the bytes. If that failed, the rows take over nothing more in this boot.
+    ReleaseRows {
+        /// Of a [`StoreAction::HoldRows`].
+        number: u64,
+        /// The object does not have them.
+        has_failed: bool,
+    },
     /// Read the space of the file system under the store. Answered by [`crate::StoreEvent::Space`].
     Space {
         /// Returned with the outcome.
@@ -297,10 +310,6 @@ pub enum ObjectAction {
         bulk: Bulk,
         /// Block size of the checksums, which cover aligned blocks; 0: no checksums.
         block_bytes: u32,
-        /// The log may have the change, with its bytes, before the object has it: until the write
-        /// has ended, the rows take over no batch that is appended from now on. If it fails, none
-        /// at all.
-        log_first: bool,
     },
     /// Compute checksums of ranges of an object as it is now. Answered by
     /// [`crate::ObjectEvent::Sums`].
@@ -321,8 +330,8 @@ pub enum ObjectAction {
         /// Encoded [`crate::SumRange`]s, at least one; adjacent ones are read at once.
         ranges: Span,
     },
-    /// Load the bytes of a write that has not ended. Answered by [`crate::ObjectEvent::Loaded`], at
-    /// once.
+    /// Load bytes that are to be written, from their buffer. Answered by
+    /// [`crate::ObjectEvent::Loaded`], at once.
     LoadWrite {
         /// Returned with the outcome.
         ticket: Ticket,

@@ -75,7 +75,7 @@ impl IoContext {
         }
     }
 
-    /// Loads the bytes of writes in progress that the log wants, each encoded as those of one range.
+    /// Loads the bytes that the log wants, each encoded as those of one range.
     pub(crate) fn load_log_first(&mut self) {
         for (ticket, bulk) in self.log_first.take_wanted() {
             let (start, bulk_bytes) = (bulk.start as usize, bulk.bulk_bytes as usize);

@@ -496,14 +496,13 @@ impl Job {
                 io.end_sums(sums, Ok(()), self.missed);
                 return true;
             }
-            JobKind::Write { ticket, offset, bulk, block_bytes, .. } if block_bytes > 0 => {
+            JobKind::Write { ticket, offset, bulk, block_bytes } if block_bytes > 0 => {
                 io.written_sums((ticket, offset), bulk, block_bytes);
                 io.pool.release(bulk.buf);
                 return true;
             }
-            JobKind::Write { ticket, bulk, log_first, .. } => {
+            JobKind::Write { ticket, bulk, .. } => {
                 io.pool.release(bulk.buf);
-                io.log_first.end(log_first, false);
                 Event::Object(ObjectEvent::Done { ticket, result: Ok(()) })
             }
             JobKind::Truncate { ticket, .. }
@@ -570,9 +569,8 @@ impl Job {
                 io.pool.release(bulk.buf);
                 Event::Object(ObjectEvent::Written { ticket, result: Err(errno) })
             }
-            JobKind::Write { ticket, bulk, log_first, .. } => {
+            JobKind::Write { ticket, bulk, .. } => {
                 io.pool.release(bulk.buf);
-                io.log_first.end(log_first, true);
                 Event::Object(ObjectEvent::Done { ticket, result: Err(errno) })
             }
             JobKind::Truncate { ticket, .. }

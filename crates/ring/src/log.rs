@@ -189,7 +189,7 @@ impl Log {
         let Some(feed) = &self.config.feed else { return };
         let place = LogPosition { segment_no: self.segment_no, offset: self.end_offset };
         feed.set_durable(place);
-        io.log_first.hold(place);
+        io.log_first.on_durable(place);
         let mut woken = pass_on(feed, io);
         feed.hurry(self.written_bytes);
         if self.end_offset > feed.file_bytes() / 2 {

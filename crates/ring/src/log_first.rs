@@ -1,38 +1,42 @@
-//! How far the rows may take over the log: not past what was appended while a write was in progress
-//! whose bytes the log may have first ([`interface::ObjectAction::Write`]).
+//! How far the rows may take over the log: not past what was appended while it may have had bytes that
+//! their object did not have ([`interface::StoreAction::HoldRows`]).
 //!
 //! Who applies the log syncs the objects and then needs the bytes in it no more. So each durable
-//! position is held until the writes that had begun before it have ended.
+//! position waits until all is released that was held before it.
 
 use crate::feed::LogPosition;
 use interface::{Bulk, Ticket};
 use std::collections::{BTreeSet, VecDeque};
-use std::num::NonZeroU64;
 
-/// The writes of a lane that may be in the log first.
+/// What a lane's log may have first.
 #[derive(Debug, Default)]
 pub(crate) struct LogFirst {
-    begun_count: u64,
-    /// The numbers of those in progress.
-    running: BTreeSet<NonZeroU64>,
-    /// Durable positions, each with how many writes had begun.
-    held: VecDeque<(u64, LogPosition)>,
+    /// The last number.
+    held_last: u64,
+    /// The numbers that are not released.
+    held: BTreeSet<u64>,
+    /// Durable positions, each with the last number that was held before it.
+    waiting: VecDeque<(u64, LogPosition)>,
     /// One has failed: nothing is taken over any more.
     has_failed: bool,
-    /// Those whose bytes the log wants, each with a reference to its buffer.
+    /// The bytes that the log wants, each with a reference to its buffer.
     wanted: Vec<(Ticket, Bulk)>,
 }
 
 impl LogFirst {
-    /// A write begins; returns its number.
-    pub(crate) fn begin(&mut self) -> Option<NonZeroU64> {
-        self.begun_count += 1;
-        let number = NonZeroU64::new(self.begun_count);
-        self.running.extend(number);
-        number
+    /// Nothing that is appended from now on is taken over before this number is released.
+    pub(crate) fn hold_rows(&mut self, number: u64) {
+        self.held_last = number;
+        self.held.insert(number);
     }
 
-    /// The log wants the bytes of a write. The next turn has them: the arena of this one is emptied.
+    /// Releases a number, unless the object does not have its bytes.
+    pub(crate) fn release_rows(&mut self, number: u64, has_failed: bool) {
+        self.held.remove(&number);
+        self.has_failed |= has_failed;
+    }
+
+    /// The log wants bytes. The next turn has them: the arena of this one is emptied.
     pub(crate) fn load(&mut self, ticket: Ticket, bulk: Bulk) {
         self.wanted.push((ticket, bulk));
     }
@@ -47,25 +51,16 @@ impl LogFirst {
         std::mem::take(&mut self.wanted)
     }
 
-    /// A write has ended; it is one of these if it has a number.
-    pub(crate) fn end(&mut self, number: Option<NonZeroU64>, has_failed: bool) {
-        let Some(number) = number else { return };
-        self.running.remove(&number);
-        self.has_failed |= has_failed;
-    }
-
     /// Whether one has failed.
     pub(crate) const fn has_failed(&self) -> bool {
         self.has_failed
     }
 
     /// The log is durable up to here.
-    pub(crate) fn hold(&mut self, place: LogPosition) {
-        // One position for the same writes is enough.
-        if self.held.back().is_some_and(|(begun_count, _)| *begun_count == self.begun_count) {
-            self.held.pop_back();
-        }
-        self.held.push_back((self.begun_count, place));
+    pub(crate) fn on_durable(&mut self, place: LogPosition) {
+        // The last position behind the same number is enough.
+        self.waiting.pop_back_if(|(held_last, _)| *held_last == self.held_last);
+        self.waiting.push_back((self.held_last, place));
     }
 
     /// The last position that may be taken over, unless it was returned already.
@@ -73,9 +68,10 @@ impl LogFirst {
         if self.has_failed {
             return None;
         }
-        let first = self.running.first().map_or(u64::MAX, |number| number.get());
+        let first = self.held.first().copied().unwrap_or(u64::MAX);
         let mut ready = None;
-        while let Some((_, place)) = self.held.pop_front_if(|(begun, _)| *begun < first) {
+        while let Some((_, place)) = self.waiting.pop_front_if(|(held_last, _)| *held_last < first)
+        {
             ready = Some(place);
         }
         ready
@@ -83,7 +79,6 @@ impl LogFirst {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -92,25 +87,26 @@ mod tests {
     }
 
     #[test]
-    fn a_position_waits_for_the_writes_that_began_before_it() {
+    fn a_position_waits_for_what_was_held_before_it() {
         let mut log_first = LogFirst::default();
-        log_first.hold(at(1));
-        assert_eq!(log_first.take_ready(), Some(at(1)), "nothing is in progress");
-        let [one, two] = [(); 2].map(|()| log_first.begin());
-        log_first.hold(at(2));
-        let three = log_first.begin();
-        log_first.hold(at(3));
-        log_first.hold(at(4));
-        log_first.end(two, false);
-        log_first.end(three, false);
-        assert_eq!(log_first.take_ready(), None, "the first has not ended");
-        let four = log_first.begin();
-        log_first.end(one, false);
-        assert_eq!(log_first.take_ready(), Some(at(4)), "the fourth began later");
+        log_first.on_durable(at(1));
+        assert_eq!(log_first.take_ready(), Some(at(1)), "nothing is held");
+        log_first.hold_rows(1);
+        log_first.hold_rows(2);
+        log_first.on_durable(at(2));
+        log_first.hold_rows(3);
+        log_first.on_durable(at(3));
+        log_first.on_durable(at(4));
+        log_first.release_rows(2, false);
+        log_first.release_rows(3, false);
+        assert_eq!(log_first.take_ready(), None, "the first is held");
+        log_first.hold_rows(4);
+        log_first.release_rows(1, false);
+        assert_eq!(log_first.take_ready(), Some(at(4)), "the fourth is held since later");
         assert_eq!(log_first.take_ready(), None, "once");
-        log_first.hold(at(5));
+        log_first.on_durable(at(5));
         assert_eq!(log_first.take_ready(), None);
-        log_first.end(four, true);
+        log_first.release_rows(4, true);
         assert_eq!(log_first.take_ready(), None, "it failed");
         assert!(log_first.has_failed());
     }

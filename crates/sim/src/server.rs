@@ -272,6 +272,10 @@ impl Simulation {
             Action::Store(StoreAction::Inspect { .. } | StoreAction::InspectEnd { .. }) => {
                 self.violates(format!("no client of a run inspects: {action:?}"));
             }
+            Action::Store(StoreAction::HoldRows { .. }) => self.servers[at.0].store.hold_rows(),
+            Action::Store(StoreAction::ReleaseRows { has_failed, .. }) => {
+                self.servers[at.0].store.release_rows(has_failed);
+            }
             Action::Store(_) | Action::Object(_) => self.start_operation(at, action),
             Action::Usage { ticket } => {
                 self.deliver(place, Event::Usage { ticket, usage: Usage::default() })
@@ -362,7 +366,6 @@ impl Simulation {
         let log = (server.boot_id, narrow_u16(at.1));
         let Some(sim_lane) = server.lanes.get_mut(at.1) else { return };
         let operation = Operation::of(action, log, &sim_lane.state, server.store.patch_count());
-        server.store.begin(&operation);
         let is_log = operation.is_log();
         if is_log && sim_lane.operations.values().any(Operation::is_log) {
             return self.violates(format!("server lane {at:?}: two appends at a time"));

@@ -90,13 +90,13 @@ fn when_the_rows_are_full_the_server_continues_until_its_log_is_full() {
 }
 
 #[test]
-fn after_a_failed_write_that_the_log_may_have_alone_nothing_goes_to_the_rows() {
+fn what_the_log_may_have_alone_does_not_go_to_the_rows() {
     let (_folder, path) = new_store();
     let mut store = store::open(&path).unwrap();
     let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
     let mut writer = Writer::new(store.boot_id(), (0, 2000), |_| ());
-    writer.fails_write = true;
+    writer.holds_rows = true;
     let alarms = write(&store, &row_store, pace, &mut writer);
     assert_eq!(alarms.len(), 1, "{alarms:?}");
     assert!(alarms[0].contains("cannot be made durable"), "{alarms:?}");

@@ -13,7 +13,7 @@ pub enum Operation {
     Log { ticket: Ticket, log: LogId, batch: Vec<u8> },
     ReadList { ticket: Ticket, object: Object, pieces: Vec<ObjectPiece>, only_cached: bool },
     Read { ticket: Ticket, object: Object, from: usize, count: usize, only_cached: bool },
-    Patch { ticket: Ticket, object: Object, patch: Patch, block_bytes: usize, log_first: bool },
+    Patch { ticket: Ticket, object: Object, patch: Patch, block_bytes: usize },
     Sync { ticket: Ticket, object: Object, patch_no: u64 },
     Sums { ticket: Ticket, object: Object, ranges: Vec<SumRange> },
     Load { ticket: Ticket, object: Object, ranges: Vec<SumRange> },
@@ -30,10 +30,7 @@ impl Operation {
     /// other action panics.
     pub fn of(action: Action, log: LogId, lane: &LaneState, patch_count: u64) -> Self {
         let LaneState { arena, bufs, .. } = lane;
-        let patch = |ticket, object, patch| {
-            let (block_bytes, log_first) = (0, false);
-            Self::Patch { ticket, object, patch, block_bytes, log_first }
-        };
+        let patch = |ticket, object, patch| Self::Patch { ticket, object, patch, block_bytes: 0 };
         match action {
             Action::Store(StoreAction::LogAppend { ticket, batch }) => {
                 Self::Log { ticket, log, batch: arena.get(batch).to_vec() }
@@ -62,14 +59,12 @@ impl Operation {
                 object_offset,
                 bulk,
                 block_bytes,
-                log_first,
             }) => {
                 let bytes = bufs.get(bulk);
                 // The pieces of a list have none.
                 assert!(bulk.crc32c.is_none_or(|crc32c| crc32c == wire::crc32c(&bytes)));
                 let patch = Patch::Write { from: object_offset as usize, bytes };
-                let block_bytes = block_bytes as usize;
-                Self::Patch { ticket, object, patch, block_bytes, log_first }
+                Self::Patch { ticket, object, patch, block_bytes: block_bytes as usize }
             }
             // An object takes no space here that it does not show.
             Action::Object(

@@ -41,11 +41,10 @@ pub struct Store {
     evicted: BTreeSet<Object>,
     /// Removed since they were last written to.
     removed: BTreeSet<Object>,
-    /// A sync has failed in this boot, or a write that the log may have first: what the log alone has
-    /// stays there.
+    /// A sync has failed in this boot, or a write of what the log may have alone: that stays there.
     has_failed_sync: bool,
-    /// Writes in progress that the log may have first.
-    log_first_count: u32,
+    /// Nothing goes to the rows while something is held.
+    held_rows_count: u32,
 }
 
 impl Store {
@@ -60,15 +59,19 @@ impl Store {
             evicted: BTreeSet::new(),
             removed: BTreeSet::new(),
             has_failed_sync: false,
-            log_first_count: 0,
+            held_rows_count: 0,
         }
     }
 
-    /// An operation begins.
-    pub fn begin(&mut self, operation: &Operation) {
-        if let Operation::Patch { log_first: true, .. } = operation {
-            self.log_first_count += 1;
-        }
+    /// An action on the rows ([`interface::StoreAction::HoldRows`]).
+    pub const fn hold_rows(&mut self) {
+        self.held_rows_count += 1;
+    }
+
+    /// It is over ([`interface::StoreAction::ReleaseRows`]).
+    pub const fn release_rows(&mut self, has_failed: bool) {
+        self.held_rows_count -= 1;
+        self.has_failed_sync |= has_failed;
     }
 
     /// Ends an operation. One that fails leaves nothing behind.
@@ -124,11 +127,7 @@ impl Store {
                 let result = Ok(Span::default());
                 Incoming::new(ObjectEvent::Loaded { ticket, result }, loaded)
             }
-            Operation::Patch { ticket, object, patch, block_bytes, log_first } => {
-                if log_first {
-                    self.log_first_count -= 1;
-                    self.has_failed_sync |= result.is_err();
-                }
+            Operation::Patch { ticket, object, patch, block_bytes } => {
                 let sums = if block_bytes > 0 { patch.sums(block_bytes) } else { Vec::new() };
                 if result.is_ok() {
                     self.removed.remove(&object);
@@ -211,7 +210,7 @@ impl Store {
             }
         }
         self.files.retain(|_, file| file.base.is_some());
-        (self.has_failed_sync, self.log_first_count) = (false, 0);
+        (self.has_failed_sync, self.held_rows_count) = (false, 0);
     }
 
     // ---- objects ----
@@ -417,7 +416,7 @@ impl Store {
         if !objects.is_empty() && self.has_failed_sync {
             return None;
         }
-        if self.log_first_count > 0 && rules.hold(Rule::LogFirst) {
+        if self.held_rows_count > 0 && rules.hold(Rule::LogFirst) {
             return None;
         }
         for object in objects.into_iter().filter(|_| rules.hold(Rule::ContentsFlush)) {

@@ -91,7 +91,6 @@ impl TestServer {
     pub(super) fn begin(&mut self, index: usize, action: Action) {
         let host = &mut self.hosts[index];
         let operation = Operation::of(action, host.log, &host.state, self.store.patch_count());
-        self.store.begin(&operation);
         if let Operation::LoadWrite { .. } = operation {
             let loaded = self.store.complete(operation, Ok(()));
             return host.state.deliver(loaded);

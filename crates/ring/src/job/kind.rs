@@ -2,7 +2,6 @@
 
 use crate::lists::Part;
 use interface::{Bulk, Ticket};
-use std::num::NonZeroU64;
 
 /// An operation.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +26,6 @@ pub(crate) enum JobKind {
         bulk: Bulk,
         /// Block size of the checksums of the written data; 0: none.
         block_bytes: u32,
-        /// Its number, if the log may have it first.
-        log_first: Option<NonZeroU64>,
     },
     /// Checksums of ranges, or their bytes.
     Sum {

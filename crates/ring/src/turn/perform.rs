@@ -89,6 +89,10 @@ impl Parts {
             StoreAction::LogAppend { ticket, batch } => self.log_append(ticket, batch),
             StoreAction::Inspect { conn, ask } => self.inspect(conn, Some(ask)),
             StoreAction::InspectEnd { conn } => self.inspect(conn, None),
+            StoreAction::HoldRows { number } => self.io.log_first.hold_rows(number),
+            StoreAction::ReleaseRows { number, has_failed } => {
+                self.io.log_first.release_rows(number, has_failed);
+            }
             StoreAction::Space { ticket } => {
                 let space = present(&mut self.objects).space(ticket, &mut self.io);
                 self.io.events.push(space);
@@ -109,17 +113,9 @@ impl Parts {
             ObjectAction::ReadList { ticket, object, pieces, only_cached } => {
                 return self.read_list(ticket, object, (pieces, only_cached));
             }
-            ObjectAction::Write {
-                ticket,
-                object,
-                object_offset: offset,
-                bulk,
-                block_bytes,
-                log_first,
-            } => {
+            ObjectAction::Write { ticket, object, object_offset: offset, bulk, block_bytes } => {
                 io.pool.retain(bulk.buf);
-                let log_first = if log_first { io.log_first.begin() } else { None };
-                (object, JobKind::Write { ticket, offset, bulk, block_bytes, log_first })
+                (object, JobKind::Write { ticket, offset, bulk, block_bytes })
             }
             ObjectAction::LoadWrite { ticket, bulk } => {
                 io.pool.retain(bulk.buf);

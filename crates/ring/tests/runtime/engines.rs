@@ -352,7 +352,6 @@ fn a_dropped_ring_waits_for_operations_of_its_engine() {
                         object_offset,
                         bulk,
                         block_bytes: 0,
-                        log_first: false,
                     });
                     turn.act(read(object, 2, usize::try_from(index).unwrap() * PAGE, PAGE));
                 }
@@ -392,7 +391,6 @@ fn engine_threads_run_on_their_cores_and_the_lane_on_its_own() {
             object_offset: 0,
             bulk,
             block_bytes: 0,
-            log_first: false,
         });
         assert_eq!(ask(&mut ring, &mut recorder, action), done(Ok(())));
         assert_eq!(ring::usable_cores().unwrap(), cores, "the lane is back where it was");

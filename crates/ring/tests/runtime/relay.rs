@@ -660,7 +660,6 @@ fn bulk_in_a_file_crosses_lanes_as_bytes() {
             object_offset: 0,
             bulk,
             block_bytes: 0,
-            log_first: false,
         }),
     );
     rings.act(1, Action::Release { buf: bulk.buf });

@@ -132,10 +132,7 @@ pub fn write(
     let bulk = ring.bulk_of(bytes).unwrap();
     let known_count = recorder.events.len();
     ring.with(|turn| {
-        let log_first = false;
-        let action =
-            ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes, log_first };
-        turn.act(action);
+        turn.act(ObjectAction::Write { ticket, object, object_offset, bulk, block_bytes });
         turn.act(Action::Release { buf: bulk.buf });
     });
     turns(ring, recorder, |recorder| recorder.events.len() > known_count);
