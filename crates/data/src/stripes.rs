@@ -42,6 +42,17 @@ pub(crate) struct Stripes {
     pub(crate) further: BTreeSet<u32>,
 }
 
+/// The first queued operation of an object, as far as its objects behind the first go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Front {
+    /// They are known, or about to be.
+    MayBegin,
+    /// It waits for those in progress, which know of the first object only.
+    Waits,
+    /// It was refused, and another one is the first.
+    Refused,
+}
+
 impl Shards {
     /// How a file lies in objects: as recorded with its objects, else as its requests say. A file
     /// about which only replays have come has one object, because a further one is recorded before
@@ -66,20 +77,19 @@ impl Shards {
     // Objects behind the first.
 
     /// Records the objects behind the first that the first queued operation is about to make; it
-    /// does not begin before that is durable. Returns whether it must wait for those in progress,
-    /// which know of the first object only.
-    pub(crate) fn add_stripes(&mut self, turn: &mut Turn<'_>, inode: InodeNo) -> bool {
+    /// does not begin before that is durable.
+    pub(crate) fn add_stripes(&mut self, turn: &mut Turn<'_>, inode: InodeNo) -> Front {
         let layout = self.layout(inode);
         let Some(object) = self.objects.get(&inode).filter(|object| may_open(object)) else {
-            return false;
+            return Front::MayBegin;
         };
-        let Some(front) = object.queue.front() else { return false };
+        let Some(front) = object.queue.front() else { return Front::MayBegin };
         let end = end_of(front, object);
         if layout.must_widen(end) {
             return self.refuse_front(turn, inode, Status::MustWiden);
         }
         if end <= layout.stripe_unit_bytes || end > layout.file_bytes_max() {
-            return false; // It needs the first object only, or is refused.
+            return Front::MayBegin; // It needs the first object only, or is refused.
         }
         let known = self.stripes.get(&inode).map(|stripes| &stripes.further);
         let mut added = BTreeSet::new();
@@ -95,23 +105,23 @@ impl Shards {
             }
         }
         if added.is_empty() {
-            return false;
+            return Front::MayBegin;
         }
         if layout.is_spread() && matches!(front, QueuedOp::Write { .. } | QueuedOp::Append { .. }) {
             let next = next_stripes(layout, known, &added);
             added.extend(next);
         }
         if known.is_none() && object.running_count > 0 {
-            return true;
+            return Front::Waits;
         }
         self.record_stripes(inode, layout, added);
-        false
+        Front::MayBegin
     }
 
-    fn refuse_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo, status: Status) -> bool {
+    fn refuse_front(&mut self, turn: &mut Turn<'_>, inode: InodeNo, status: Status) -> Front {
         let front = self.objects.get_mut(&inode).and_then(|object| object.queue.pop_front());
         self.fail_all(turn, inode, front.into_iter().collect(), status);
-        self.add_stripes(turn, inode)
+        Front::Refused
     }
 
     pub(crate) fn record_stripes(&mut self, inode: InodeNo, layout: Layout, added: BTreeSet<u32>) {

@@ -6,6 +6,7 @@ use crate::in_flight::InFlight;
 use crate::object::{Effect, LoggedState, NOTHING};
 use crate::ranges::must_wait;
 use crate::request::{QueuedOp, Truncating, bulk_bytes, one_sum, release, write_change};
+use crate::stripes::Front;
 use crate::unstable::ByteAccess;
 use crate::{Answer, Damage, LostWrite, Outcome, Shards, Token};
 use core::ops::Range;
@@ -23,8 +24,13 @@ impl Shards {
                 let ticket = self.ticket(InFlight::Stat { inode });
                 return self.stat_objects(turn, inode, ticket);
             }
-            if self.awaits_cut(inode) || self.widens(inode) || self.add_stripes(turn, inode) {
+            if self.awaits_cut(inode) || self.widens(inode) {
                 return;
+            }
+            match self.add_stripes(turn, inode) {
+                Front::MayBegin => {}
+                Front::Waits => return,
+                Front::Refused => continue,
             }
             self.open_front(turn, inode);
             let Some(object) = self.objects.get_mut(&inode) else { return };

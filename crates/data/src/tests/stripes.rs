@@ -596,6 +596,23 @@ fn a_file_that_was_not_made_wide_durably_is_read_as_before() {
     }
 }
 
+/// Both wait for the object's size. The file is wide for good when that is answered.
+#[test]
+fn a_widen_behind_a_write_that_needs_it_is_recorded() {
+    let (mut world, inode) = part_of_two(0);
+    world.layout.narrow = true;
+    let clears = wire::ClearPrivileges::Nothing;
+    let write = Write { inode, file_offset: 1 << 17, append: false, clears };
+    let refused = world.request(Op::Write, &write, Some(b"bytes"));
+    world.layout = world.layout.widened();
+    let token = world.request(Op::Widen, &wire::Widen { inode }, None);
+    world.run();
+    let answer = world.answers.remove(&refused).expect("an answer");
+    assert!(matches!(answer, Err(Status::MustWiden)), "{answer:?}");
+    assert!(world.answers.remove(&token).expect("an answer").is_ok());
+    assert_eq!(world.shards.width(inode), Width::Wide);
+}
+
 /// Behind a start a Widen states the layout while a seek that states none waits for the object's size.
 #[test]
 fn a_seek_in_front_of_a_widen_finds_the_end_of_the_narrow_file() {
