@@ -273,6 +273,12 @@ impl Feed {
         self.shared.lengths.segment_bytes
     }
 
+    /// Everything before this position is durable.
+    #[must_use]
+    pub fn durable(&self) -> LogPosition {
+        LogPosition::unpacked(self.shared.applier.durable(self.shared.lane).load(Ordering::Acquire))
+    }
+
     /// Everything before this position is durable, and the writes that it may have bytes of have
     /// ended.
     #[must_use]

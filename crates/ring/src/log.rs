@@ -198,6 +198,14 @@ impl Log {
         io.counters.syscall_count += u64::from(woken);
     }
 
+    /// Lets the rows take over what they may.
+    pub(crate) fn pass_on(&self, io: &mut IoContext) {
+        if let Some(feed) = &self.config.feed {
+            let woken = pass_on(feed, io);
+            io.counters.syscall_count += u64::from(woken);
+        }
+    }
+
     /// Starts a batch.
     pub(crate) fn append(&mut self, ticket: Ticket, batch: &[u8]) -> Option<Event> {
         assert!(self.appending.is_none(), "one batch at a time");
@@ -363,10 +371,6 @@ impl Log {
 
     /// Writes a slowed batch whose time has come, and requests more space.
     pub(crate) fn on_turn(&mut self, io: &mut IoContext) {
-        if let Some(feed) = &self.config.feed {
-            let woken = pass_on(feed, io);
-            io.counters.syscall_count += u64::from(woken);
-        }
         if let Slowed::Until(until) = self.slowed
             && until <= io.now.mono
         {

@@ -118,9 +118,12 @@ impl Work {
         }
     }
 
-    /// The lanes have ended, and all durable records are in the rows: no log is needed any more.
+    /// The lanes have ended. A log of which all durable records are in the rows is not needed any more.
     fn end(&self) {
-        let row = |lane: &Lane| LogRow { is_applied: true, ..self.log_row(lane, &lane.tail) };
+        let row = |lane: &Lane| {
+            let is_applied = lane.tail.place() >= lane.feed.durable();
+            LogRow { is_applied, ..self.log_row(lane, &lane.tail) }
+        };
         let rows: Vec<_> = self
             .lanes
             .iter()

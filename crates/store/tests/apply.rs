@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::{Pace, RowStore, StoreFault, View};
 use wire::{InodeNo, LaneId};
-use writer::{LENGTHS, Writer, expected, found, live, live_as, new_store, with_record, write};
+use writer::{
+    Held, LENGTHS, Writer, expected, found, live, live_as, new_store, with_record, write,
+};
 
 fn log_files(path: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> =
@@ -96,7 +98,7 @@ fn what_the_log_may_have_alone_does_not_go_to_the_rows() {
     let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
     let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
     let mut writer = Writer::new(store.boot_id(), (0, 2000), |_| ());
-    writer.holds_rows = true;
+    writer.holds_rows = Some(Held::Failed);
     let alarms = write(&store, &row_store, pace, &mut writer);
     assert_eq!(alarms.len(), 1, "{alarms:?}");
     assert!(alarms[0].contains("cannot be made durable"), "{alarms:?}");
@@ -105,6 +107,22 @@ fn what_the_log_may_have_alone_does_not_go_to_the_rows() {
     drop((row_store, store));
     // The next start has all of it.
     assert_eq!(live(&path, 100, |_| ()), 2000);
+}
+
+#[test]
+fn an_end_loses_nothing_that_was_held_until_then() {
+    for (held, is_in_rows) in [(Held::ToTheEnd, true), (Held::Never, false)] {
+        let (_folder, path) = new_store();
+        let mut store = store::open(&path).unwrap();
+        let row_store = store.open_rows(RowStore::ROWS_BYTES_MAX).unwrap();
+        let pace = Pace { lengths: LENGTHS, collect: Duration::ZERO };
+        let mut writer = Writer::new(store.boot_id(), (0, 2000), |_| ());
+        writer.holds_rows = Some(held);
+        assert_eq!(write(&store, &row_store, pace, &mut writer), Vec::<String>::new());
+        assert_eq!(found(&row_store).1 == 2000, is_in_rows, "{held:?}");
+        drop((row_store, store));
+        assert_eq!(live(&path, 100, |_| ()), 2000, "{held:?}");
+    }
 }
 
 #[test]

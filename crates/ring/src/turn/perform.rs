@@ -92,6 +92,8 @@ impl Parts {
             StoreAction::HoldRows { number } => self.io.log_first.hold_rows(number),
             StoreAction::ReleaseRows { number, has_failed } => {
                 self.io.log_first.release_rows(number, has_failed);
+                // This may be the last turn.
+                present(&mut self.log).pass_on(&mut self.io);
             }
             StoreAction::Space { ticket } => {
                 let space = present(&mut self.objects).space(ticket, &mut self.io);

@@ -95,6 +95,17 @@ pub(crate) fn lines(table: &Table) -> Vec<String> {
     table.iter().map(|(key, value)| format!("{:?}", Row::decode(key, value).unwrap())).collect()
 }
 
+/// What becomes of bytes that the log may have alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Held {
+    /// Their object fails to get them, later.
+    Failed,
+    /// It has them in the writer's last turn.
+    ToTheEnd,
+    /// It never has them.
+    Never,
+}
+
 /// Writes records, one batch at a time, and reports each durable batch.
 pub(crate) struct Writer<F> {
     pub(crate) boot_id: u64,
@@ -116,8 +127,8 @@ pub(crate) struct Writer<F> {
     /// It queries this row and these entries when everything is checkpointed; the answers.
     pub(crate) queries: bool,
     pub(crate) found: Vec<Vec<u8>>,
-    /// The log may have bytes alone from the tenth batch on; later their object fails to get them.
-    pub(crate) holds_rows: bool,
+    /// The log may have bytes alone from the tenth batch on.
+    pub(crate) holds_rows: Option<Held>,
 }
 
 /// No record of these tests is longer.
@@ -170,15 +181,18 @@ impl<F: FnMut(u64)> Core for Writer<F> {
             return turn.act(Action::Stopped);
         }
         if is_done {
+            if self.holds_rows == Some(Held::ToTheEnd) {
+                turn.act(StoreAction::ReleaseRows { number: 1, has_failed: false });
+            }
             if self.queries && self.found.len() < 2 {
                 return self.query(turn);
             }
             return turn.act(Action::Stopped);
         }
-        if self.holds_rows && self.batch_no == 10 {
+        if self.holds_rows.is_some() && self.batch_no == 10 {
             turn.act(StoreAction::HoldRows { number: 1 });
         }
-        if self.holds_rows && self.batch_no == 20 {
+        if self.holds_rows == Some(Held::Failed) && self.batch_no == 20 {
             turn.act(StoreAction::ReleaseRows { number: 1, has_failed: true });
         }
         let mut batch = Batch::new();
@@ -218,7 +232,7 @@ impl<F> Writer<F> {
             pending: VecDeque::new(),
             queries: false,
             found: Vec::new(),
-            holds_rows: false,
+            holds_rows: None,
         }
     }
 
